@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.files import OurEngine
 from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
 from benchmarks.support.engine import engine
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.stored_matrix import STORED

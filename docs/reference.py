@@ -14,14 +14,14 @@ from docs.markdown import Rows, listed
 from docs.request_fields import addresses, fields
 from draftwerk.actors.monitoring.snapshot import ClusterFigures, Snapshot
 from draftwerk.actors.text import TextTools
+from draftwerk.api.admin.metrics import MetricsCollector, shelving
 from draftwerk.api.cli.flag_groups import FLAG_GROUPS
-from draftwerk.api.core.config import PREFIX, Settings
-from draftwerk.api.core.errors import CLOSE_CODES, CODES, KINDS
-from draftwerk.api.core.models import OneModel
-from draftwerk.api.core.ports import EngineClient, ServedModel
-from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.responses import responses_events
-from draftwerk.api.service.metrics import MetricsCollector, shelving
+from draftwerk.api.shared.config import PREFIX, Settings
+from draftwerk.api.shared.errors import CLOSE_CODES, CODES, KINDS
+from draftwerk.api.shared.models import OneModel
+from draftwerk.api.shared.ports import EngineClient, ServedModel
+from draftwerk.api.shared.state import ServerState
 from draftwerk.model.checkpoint.family_table import family_rows
 from draftwerk.settings.setting_fields import SettingField, fields_of
 from draftwerk.speculative.sources.registry import SOURCES

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct, inspect
 
 from docs.markdown import Rows, listed
-from draftwerk.api.fields.field_rows import rows_of
-from draftwerk.api.service.endpoints import ENDPOINTS
+from draftwerk.api.admin.endpoints import ENDPOINTS
+from draftwerk.api.requests.field_rows import rows_of
 from draftwerk.settings.field_faults import alternatives, described, items
 
 
@@ -135,7 +135,7 @@ OTHERS = (
     "draftwerk.api.anthropic",
     "draftwerk.api.ollama",
     "draftwerk.api.openai.responses",
-    "draftwerk.api.fields.tools_schema",
+    "draftwerk.api.requests.tools_schema",
 )
 """Where objects stand to which nothing is added: they are described where the protocols are."""
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import Any
 
-    from draftwerk.api.core.config import Settings
-    from draftwerk.api.core.ports import RunningServer
+    from draftwerk.api.shared.config import Settings
+    from draftwerk.api.shared.ports import RunningServer
 
 PROMPTS = ".jsonl"
 """How the name of a file of prompts ends, among the words of `doctor`."""
@@ -88,7 +88,7 @@ def serve_command(parsed: dict[str, Any]) -> int:
 
         return attached("replicas")(settings)
 
-    from draftwerk.api.serving.server import serve
+    from draftwerk.api.app.server import serve
 
     return serve(settings, build)
 

@@ -146,7 +146,7 @@ BY_COMMAND = {
     "tools/draftwerk_tools/trials/blend_quality.py",
     f"{PACKAGE}/model/native/ready.py",
     f"{PACKAGE}/model/text/guard_process.py",
-    f"{PACKAGE}/model/process/nursery.py",
+    f"{PACKAGE}/model/process/fork_server.py",
     f"{PACKAGE}/pictures/tower_process.py",
 }
 """What tests run as a command of its own, and do not import."""

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from draftwerk.api.admin.endpoints import ENDPOINTS
 from draftwerk.api.cli.arguments import parser
-from draftwerk.api.core.config import PREFIX, Settings, load
-from draftwerk.api.service.endpoints import ENDPOINTS
+from draftwerk.api.shared.config import PREFIX, Settings, load
 from draftwerk.settings.setting_fields import ConfigError, bytes_of, fields_of
 
 ROOT = Path(__file__).parent.parent

@@ -34,7 +34,7 @@ def test_output_whose_reader_has_gone_is_no_error_to_show() -> None:
     assert (ran.returncode, ran.stderr) == (1, b"")
 
 
-@pytest.mark.parametrize("module", ["draftwerk.api.cli.arguments", "draftwerk.api.serving.server"])
+@pytest.mark.parametrize("module", ["draftwerk.api.cli.arguments", "draftwerk.api.app.server"])
 def test_an_interrupt_while_a_command_is_imported_is_its_end(module: str) -> None:
     code = (
         "import sys; from draftwerk.__main__ import main\n"

@@ -35,7 +35,7 @@ def setting(seed: int) -> Setting:
         reckless=rng.random() < 0.7,
         spare=rng.random() < 0.5,
         store=rng.random() < 0.3,
-        promise=rng.choice([NO_SLO, Slo(ttft=0.5, tpot=0.005), Slo(ttft=0.1)]),
+        slo=rng.choice([NO_SLO, Slo(ttft=0.5, tpot=0.005), Slo(ttft=0.1)]),
         promised=rng.choice([0.0, 0.5, 1.0]),
         policy=rng.choice(POLICIES),
     )

@@ -16,7 +16,7 @@ from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, 
 from benchmarks.support.engine import Answer, chat, engine, generate
 from benchmarks.support.prompts import QUESTIONS
 from draftwerk.actors.engine import Engine
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 

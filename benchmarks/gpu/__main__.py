@@ -125,7 +125,7 @@ def cores(arguments: argparse.Namespace, rows: RowFile) -> Iterator[Row]:
 
 def texts(arguments: argparse.Namespace, rows: RowFile) -> Iterator[Row]:
     from benchmarks.gpu.texts import device_rows, text_cases
-    from draftwerk.api.core.config import Settings
+    from draftwerk.api.shared.config import Settings
 
     sizes = (SMOKE_TEXTS, SMOKE_TEXT_TOKENS) if arguments.smoke else (TEXTS, TEXT_TOKENS)
     settings = Settings(

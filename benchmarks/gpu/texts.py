@@ -16,7 +16,7 @@ from benchmarks.speed.speculation import decode
 from benchmarks.support.engine import chat, engine
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Failed
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.model.native.isa import NONE, VARIABLE
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling

@@ -10,7 +10,7 @@ from benchmarks.support.bench import ResultTable, middle, parser, run, show
 from benchmarks.support.engine import engine, generate
 from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 

@@ -34,7 +34,7 @@ from draftwerk_tools.loadtest.server.metrics import fetch_metrics
 
 LOOP = (sys.executable, "-c", "while True: pass")
 SAMPLE_S = 5.0
-KILLED = ("target", "spare", "nursery", kills.GRAMMAR)
+KILLED = ("target", "spare", "fork_server", kills.GRAMMAR)
 CHECKERS = 2
 COUNTERS = ("draftwerk_actor_restarts_total", "draftwerk_device_recoveries_total")
 SCHEMA = {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}

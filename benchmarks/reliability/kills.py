@@ -7,7 +7,7 @@ the target's process is killed ten times; `--process` names another, such as `ra
 target, and `--signal STOP` lets a process hang. Where a spare process is kept, each signal
 waits until there is one again; with `--hasty` it does not. A text that differs is an error.
 `--process grammar` is the process that checks grammars: after each signal a new one must be served.
-`--process nursery` is the one that forks model processes.
+`--process fork_server` is the one that forks model processes.
 """
 
 import argparse

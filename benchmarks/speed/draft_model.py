@@ -26,7 +26,7 @@ from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, 
 from benchmarks.support.engine import chat, generate
 from benchmarks.support.paired import Uncertain, ratio
 from draftwerk.actors.engine import Engine
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.assembly.build import build_engine
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.process.build import build

@@ -28,7 +28,7 @@ from benchmarks.support.bench import ResultTable, in_turn, parser, run, show
 from benchmarks.support.engine import engine
 from benchmarks.support.paired import Uncertain, ratio
 from draftwerk.actors.engine import Engine
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 

@@ -26,7 +26,7 @@ from benchmarks.support.engine import chat, engine
 from benchmarks.support.processes import ProcessorTime, thread_time, threads_time
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 

@@ -35,7 +35,7 @@ from benchmarks.support.engine import chat, engine, generate
 from benchmarks.support.paired import Uncertain, location, ratio
 from benchmarks.support.prompts import by_category
 from draftwerk.actors.engine import Engine
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 

@@ -68,16 +68,16 @@ def served(
     repeat: int = 0,
 ) -> tuple[VirtualServer, list[VirtualText]]:
     """Serve the requests; what is returned has their times."""
-    promise = NO_SLO if policy is None else read_slo(given.slo)
+    slo = NO_SLO if policy is None else read_slo(given.slo)
     requests = texts(given, rate, repeat)
     for each in requests:
-        each.promise = promise
+        each.slo = slo
     measured = [(size, step_ms(given, StepLoad(size, size))) for size in SEEDS]
     scheduler = Scheduler(
         CachePools(BlockPool(BLOCKS, BLOCK)),
         RoundLimits(
             draft_max=0,
-            promise=promise,
+            slo=slo,
             slo_policy=policy or "serve",
             pause_s=given.pause_ms / 1e3,
         ),
@@ -89,11 +89,9 @@ def served(
     return server, requests
 
 
-def kept(requests: list[VirtualText], promise: Slo) -> int:
+def kept(requests: list[VirtualText], slo: Slo) -> int:
     """Return how many requests were kept both times."""
-    return sum(
-        not each.is_refused and promise.is_kept(each.first_s, each.token_s) for each in requests
-    )
+    return sum(not each.is_refused and slo.is_kept(each.first_s, each.token_s) for each in requests)
 
 
 def add_row(
@@ -120,11 +118,11 @@ def add_row(
 
 def highest_rate(given: argparse.Namespace, policy: SloPolicy | None, repeat: int) -> float:
     """Return the highest rate at which enough requests are kept theirs, by halving."""
-    promise, low, high = read_slo(given.slo), 0.0, 2.0 * max(given.rates)
+    slo, low, high = read_slo(given.slo), 0.0, 2.0 * max(given.rates)
     for _ in range(HALVINGS):
         rate = (low + high) / 2
         _, requests = served(given, policy, rate, repeat=repeat)
-        if kept(requests, promise) >= given.attain * len(requests):
+        if kept(requests, slo) >= given.attain * len(requests):
             low = rate
         else:
             high = rate

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Failed, SequenceStats
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.assembly.build import build_engine
 from draftwerk.speculative.requests.request import Options
 

@@ -40,7 +40,7 @@ class VirtualText:
     answer: int
     arrives_s: float = 0.0
     """When its client comes; of a user who has asked before, when that was answered."""
-    promise: Slo = NO_SLO
+    slo: Slo = NO_SLO
     priority: int = 0
     limit: int = 0
     """Of its tokens, as the server knows it; 0: the context."""
@@ -133,7 +133,7 @@ class VirtualServer:
                 tokens=tokens,
                 memory=self.scheduler.pools.memory(self._namer, ""),
                 deadlines=Deadlines(
-                    promise=text.promise,
+                    slo=text.slo,
                     arrived_s=text.begun_s,
                 ),
             )

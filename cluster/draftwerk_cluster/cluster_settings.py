@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from draftwerk.api.core.config import Settings, check
+from draftwerk.api.shared.config import Settings, check
 from draftwerk.cache.store.peer_records import REPLICAS
 from draftwerk.machine.version import __version__
 from draftwerk.settings.setting_fields import ConfigError, Seconds, converted, fields_of

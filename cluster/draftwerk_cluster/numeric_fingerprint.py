@@ -12,7 +12,7 @@ from struct import pack
 
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Failed
-from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 

@@ -13,7 +13,7 @@ import msgspec
 
 from draftwerk.actors.messages import ActorMessage, Cancel, Event, Submit
 from draftwerk.actors.monitoring.snapshot import Snapshot
-from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.shared.ports import ServedModel
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True):

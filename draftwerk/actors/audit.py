@@ -97,7 +97,7 @@ def plain(options: Options) -> Options:
         speculation=Speculation(enabled=False),
         cache_salt=PREFIX + options.name_space,
         priority=LAST,
-        promise=NO_SLO,
+        slo=NO_SLO,
         deadline_s=0.0,
     )
 

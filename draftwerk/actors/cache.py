@@ -151,7 +151,7 @@ def piece(progress: SequenceProgress) -> ChoiceUpdate:
         margin=progress.margin,
         finish_reason=progress.finish_reason,
         error=progress.error,
-        read_prompt=progress.read_prompt,
+        pooling_output=progress.pooling_output,
         stats=stats(sequence),
         times=sequence.deadlines.times,
     )

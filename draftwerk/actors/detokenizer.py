@@ -179,7 +179,7 @@ class Detokenizer:
                 stopped_by=stop,
                 parts=choice.take_parts(),
                 reasoning_count=choice.reasoning_count,
-                read_prompt=piece.read_prompt,
+                pooling_output=piece.pooling_output,
                 token_ids=token_ids,
             )
 

@@ -5,7 +5,7 @@ import msgspec
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Verdict
 from draftwerk.speculative.replies.parser import ReplyPart
-from draftwerk.speculative.requests.reading import ReadPrompt
+from draftwerk.speculative.requests.pooling import PoolingOutput
 from draftwerk.speculative.requests.request import EncodedRequest, Options
 from draftwerk.speculative.requests.slo import StageTimes
 from draftwerk.speculative.requests.tally import ScoredTokens
@@ -136,7 +136,7 @@ class ChoiceUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """Why the choice failed; empty unless the finish reason is one of the last three."""
     retry_after_ms: int = 0
     """The time after which the promise could have been kept."""
-    read_prompt: ReadPrompt | None = None
+    pooling_output: PoolingOutput | None = None
     """The result of a prompt that was only to be read."""
     stats: SequenceStats = SequenceStats()
     """The choice's cost so far."""
@@ -246,7 +246,7 @@ class Ended(ActorMessage, frozen=True):
     """The held back text as reasoning, text and calls, if the request has a reply format."""
     reasoning_count: int = 0
     """Generated tokens that were reasoning."""
-    read_prompt: ReadPrompt | None = None
+    pooling_output: PoolingOutput | None = None
     """The result of a prompt that was only to be read."""
     token_ids: tuple[int, ...] = ()
     """All tokens of a text that was cut where it does not tell them."""

@@ -211,7 +211,7 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
         raise RefusedError("the prompt is empty", field)
     if not all(0 <= token < vocab_size or token >= PLACEHOLDER_MIN for token in given):
         raise RefusedError(f"a token id is outside the vocabulary of {vocab_size}", field)
-    if encoded.options.reading is not None:
+    if encoded.options.pooling is not None:
         if count > context_max:
             raise RefusedError(f"a text has {count} tokens; {context_max} are the most", field)
         return

@@ -18,7 +18,7 @@ from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.process import ModelRefusedError
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
-from draftwerk.api.core.ports import RunningServer
+from draftwerk.api.shared.ports import RunningServer
 from draftwerk.assembly.loading.loaded_models import (
     NOTHING_KNOWN,
     KnownModel,

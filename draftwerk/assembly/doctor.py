@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
 
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.assembly.model_findings import Finding, expectations
 from draftwerk.assembly.model_reading import model_files
 from draftwerk.assembly.round_limits import MeasuredModel, reasons

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from draftwerk.api.core.ports import ServedAdapter
+from draftwerk.api.shared.ports import ServedAdapter
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import cache_directory
 from draftwerk.model.checkpoint.lora.lora_card import LoraCard, read_lora

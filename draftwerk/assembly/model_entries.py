@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from draftwerk.api.core.config import AUTO, Settings
+from draftwerk.api.shared.config import AUTO, Settings
 from draftwerk.model.checkpoint.files.shard_names import model_name
 from draftwerk.model.checkpoint.hub import DEFAULT_NAME
 from draftwerk.model.checkpoint.hub_name import gguf_models

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 
 from draftwerk.actors.devices.child import spawn
-from draftwerk.actors.devices.forking import Nursery, can_fork
+from draftwerk.actors.devices.forking import ForkServer, can_fork
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
@@ -24,12 +24,12 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.native.servable import may_use_gpu
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.protocol.forks import NurseryModel, Order
+from draftwerk.speculative.protocol.forks import ForkedModel, Order
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 
-NURSERY = "draftwerk.model.process.nursery"
+FORK_SERVER = "draftwerk.model.process.fork_server"
 TargetDevice = ProcessDevice[Proposal, Verdict] | RecoveringTarget
 SPARE_ROOM = 4
 """A spare is started by itself if so many would fit into the memory that is left."""
@@ -109,7 +109,7 @@ class TargetProcesses:
     options: ModelOptions
     memory: ModelMemory
     silence_s: float
-    nursery: Nursery | None = None
+    fork_server: ForkServer | None = None
     """The process that forks them, where there is one."""
 
     def after(self, ready: Ready) -> "TargetProcesses":
@@ -121,11 +121,11 @@ class TargetProcesses:
         """Return the device of such a process, which is not started yet."""
         options = options or self.options
         plain = target_process(options, self.silence_s, self.memory)
-        if self.nursery is None:
+        if self.fork_server is None:
             return plain
         names, descriptors = zip(*self.memory.named.items(), strict=True)
         order = Order("target", msgspec.to_builtins(options), names)
-        forked = partial(self.nursery.spawn, order, descriptors, plain.spawn)
+        forked = partial(self.fork_server.spawn, order, descriptors, plain.spawn)
         return ProcessDevice(forked, Verdict, self.silence_s)
 
 
@@ -150,24 +150,24 @@ def can_fork_for(settings: EngineSettings) -> bool:
 
 
 @asynccontextmanager
-async def running_nursery(is_wanted: bool) -> AsyncGenerator[Nursery | None, None]:
+async def running_fork_server(is_wanted: bool) -> AsyncGenerator[ForkServer | None, None]:
     """Run what forks model processes while the block lasts; it imports while others go on."""
     if not is_wanted:
         yield None
         return
-    nursery = Nursery(python_command(NURSERY))
-    await nursery.start()
-    watch = asyncio.create_task(nursery.watch())
+    fork_server = ForkServer(python_command(FORK_SERVER))
+    await fork_server.start()
+    watch = asyncio.create_task(fork_server.watch())
     try:
-        yield nursery
+        yield fork_server
     finally:
         watch.cancel()
-        await nursery.close()
+        await fork_server.close()
 
 
-def nursery_model(info: ModelInfo) -> NurseryModel:
-    """Return what a nursery is told of a model."""
-    return NurseryModel(str(info.directory), info.vocab_size, info.eos_token_ids)
+def forked_model(info: ModelInfo) -> ForkedModel:
+    """Return what a fork server is told of a model."""
+    return ForkedModel(str(info.directory), info.vocab_size, info.eos_token_ids)
 
 
 def target_device(processes: TargetProcesses) -> TargetDevice:

@@ -153,7 +153,7 @@ def plan(
             pipeline_depth=2 if runs_ahead else 1,
             run_ahead=runs_ahead,
             draft_max=DRAFT_MAX if methods else 0,
-            promise=read_slo(settings.slo),
+            slo=read_slo(settings.slo),
             slo_policy=settings.slo_policy,
         ),
     )

@@ -8,7 +8,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 
 PATIENCE_S = 1.0
 BUSY, GAP = "draftwerk_device_busy_seconds_total", "draftwerk_device_gap_seconds"

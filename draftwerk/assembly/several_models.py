@@ -2,7 +2,7 @@
 
     entries ──> cards and tokenizers, read at the start ──> sizes within --memory-max
                                                                │
-    nursery ── forks every model's processes <── load() <── the shelf
+fork server ── forks every model's processes <── load() <── the shelf
 
 Tokenizers stay in memory: reading one holds up the streams of other models for a tenth of a second.
 """
@@ -18,10 +18,10 @@ from pathlib import Path
 import msgspec
 from anyio import to_thread
 
-from draftwerk.actors.devices.forking import Nursery, can_fork
-from draftwerk.api.core.config import Settings
-from draftwerk.api.core.ports import RunningServer, ServedModel, ShelvedModel, ShelvedModels
-from draftwerk.api.serving.model_states import NoEngine
+from draftwerk.actors.devices.forking import ForkServer, can_fork
+from draftwerk.api.app.model_states import NoEngine
+from draftwerk.api.shared.config import Settings
+from draftwerk.api.shared.ports import RunningServer, ServedModel, ShelvedModel, ShelvedModels
 from draftwerk.assembly.build import build_engine
 from draftwerk.assembly.loading.loaded_models import KnownModel
 from draftwerk.assembly.loading.model_card import listed_model
@@ -30,7 +30,7 @@ from draftwerk.assembly.lora_adapters import read_adapters
 from draftwerk.assembly.memory_demand import MemoryDemand
 from draftwerk.assembly.memory_room import auto_kv_bytes, on_gpu
 from draftwerk.assembly.model_entries import ModelEntry, model_entries
-from draftwerk.assembly.model_processes import running_nursery
+from draftwerk.assembly.model_processes import running_fork_server
 from draftwerk.assembly.plan import demand_of, plan
 from draftwerk.machine.daemon_thread import run_in_daemon_thread
 from draftwerk.machine.host import free_bytes, proportional_bytes
@@ -45,10 +45,10 @@ MODELS_SHARE = 0.9
 estimate has."""
 FREE_SHARE = 0.9
 """The share of the memory that is free at the start, where no limit is given."""
-NURSERY_BYTES = 192 * 2**20
+FORK_SERVER_BYTES = 192 * 2**20
 PROCESS_BYTES = 192 * 2**20
 """The bytes that a forked model process takes beside weights and pages: its heap, and what it
-changes of what the nursery has imported."""
+changes of what the fork server has imported."""
 AUTO_MODELS = 2
 """Models whose caches `--kv-memory auto` leaves room for."""
 
@@ -66,14 +66,14 @@ class LoadableModel:
     card: ServedModel
     text: TextTokenizer
     memory_bytes: int
-    nursery: Nursery | None = None
+    fork_server: ForkServer | None = None
     ready: Ready | None = None
     """The measurements of its process when it was last loaded."""
 
     @asynccontextmanager
     async def load(self, report: Report) -> AsyncGenerator[RunningServer, None]:
         """Run the model while the block lasts. Raises ConfigError."""
-        known = KnownModel(self.text, self.ready, self.nursery)
+        known = KnownModel(self.text, self.ready, self.fork_server)
         info, _ = await run_in_daemon_thread(read_infos, self.settings, report)
         if msgspec.structs.replace(info, name=self.info.name) != self.info:
             raise ConfigError("its files have changed since the server was started")
@@ -95,9 +95,9 @@ async def build_models(settings: Settings, report: Report) -> AsyncGenerator[Run
                 raise
             log.warning("%s is left out: %s", entry.settings.model, error)
     check_listed(listed, room)
-    async with running_nursery(can_fork()) as nursery:
+    async with running_fork_server(can_fork()) as fork_server:
         for each in listed:
-            each.nursery = nursery
+            each.fork_server = fork_server
         yield RunningServer(
             engine=NoEngine(),
             text_tools=listed[0].text,
@@ -110,11 +110,11 @@ def memory_for_models(settings: Settings) -> int:
     """Return the bytes that all loaded models may take."""
     own = proportional_bytes(os.getpid())
     limit = bytes_of(settings.memory_max) or int(FREE_SHARE * free_bytes()) + own
-    room = int(MODELS_SHARE * limit) - own - NURSERY_BYTES
+    room = int(MODELS_SHARE * limit) - own - FORK_SERVER_BYTES
     if room <= 0:
         raise ConfigError(
             f"memory_max: {limit / 2**20:.0f} MiB hold no model beside the server itself, which "
-            f"takes {(own + NURSERY_BYTES) / 2**20:.0f} MiB"
+            f"takes {(own + FORK_SERVER_BYTES) / 2**20:.0f} MiB"
         )
     return room
 

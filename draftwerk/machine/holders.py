@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 from draftwerk.machine.host import PROC
 
-SERVER, WORKER, NURSERY = (
+SERVER, WORKER, FORK_SERVER = (
     "serve",
     "draftwerk.model.process.worker",
-    "draftwerk.model.process.nursery",
+    "draftwerk.model.process.fork_server",
 )
 FORKED = "dw "
-"""How the names begin that a nursery's processes have: they share its command line."""
+"""How the names begin that a fork server's processes have: they share its command line."""
 KINDS = ("Pss_Anon", "Pss_Shmem", "Pss_File")
 
 
@@ -50,13 +50,13 @@ def process_role(folder: Path) -> str:
     Raises OSError for one that has gone.
     """
     words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-    return role_of(words, (folder / "comm").read_text().strip() if NURSERY in words else "")
+    return role_of(words, (folder / "comm").read_text().strip() if FORK_SERVER in words else "")
 
 
 def role_of(words: list[str], name: str = "") -> str:
     """Return what a command line and a name of this package are for; empty for any other."""
-    if NURSERY in words:
-        return name.removeprefix(FORKED) if name.startswith(FORKED) else "nursery"
+    if FORK_SERVER in words:
+        return name.removeprefix(FORKED) if name.startswith(FORKED) else "fork_server"
     if WORKER in words:
         return words[words.index(WORKER) + 1]
     is_ours = any(Path(word).name == "draftwerk" for word in words[:5])

@@ -14,8 +14,8 @@ from anyio import to_thread
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
-from draftwerk.api.core.config import Settings
-from draftwerk.api.core.ports import RunningServer
+from draftwerk.api.shared.config import Settings
+from draftwerk.api.shared.ports import RunningServer
 from draftwerk.assembly.build import build_engine
 from draftwerk.assembly.loading.loaded_models import KnownModel
 from draftwerk.assembly.loading.model_infos import Report

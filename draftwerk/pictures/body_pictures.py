@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from draftwerk.api.core.errors import refused
+from draftwerk.api.shared.errors import refused
 from draftwerk.pictures.placeholders import MARK, MARK_LENGTH
 
 NAMED = re.compile(rb'"(?:image|image_url|input_image|images)"')

@@ -13,7 +13,7 @@ import msgspec
 
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.process import ProcessDevice
-from draftwerk.api.core.errors import refused, unavailable
+from draftwerk.api.shared.errors import refused, unavailable
 from draftwerk.pictures.body_pictures import NAMED, SentPicture, join_blocks, pictures_in
 from draftwerk.pictures.picture_hosts import REQUEST_S, PictureHosts, UnfetchedError
 from draftwerk.pictures.picture_store import KeptPicture, PictureStore

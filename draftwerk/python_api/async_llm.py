@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from draftwerk.actors.messages import Failed
 from draftwerk.actors.monitoring.snapshot import Snapshot
-from draftwerk.api.core.calls import Call, error_of
-from draftwerk.api.core.config import Settings
-from draftwerk.api.core.errors import ApiError
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.schema import ChatBody
+from draftwerk.api.shared.calls import Call, error_of
+from draftwerk.api.shared.config import Settings
+from draftwerk.api.shared.errors import ApiError
+from draftwerk.api.shared.ports import ServedModel
+from draftwerk.api.shared.state import ServerState
 from draftwerk.assembly.build import RunningEngine, build_engine
 from draftwerk.assembly.loading.model_infos import Report
 from draftwerk.python_api.batches import in_order

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from typing import Literal, TypedDict, cast
 
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.cache.kv_formats import KvDtype
 from draftwerk.settings.engine_checks import approximated, check_engine
 from draftwerk.settings.engine_settings import EngineSettings

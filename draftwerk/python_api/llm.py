@@ -7,7 +7,7 @@ from typing import Self, Unpack
 from weakref import finalize
 
 from draftwerk.actors.monitoring.snapshot import Snapshot
-from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk.assembly.loading.model_infos import Report
 from draftwerk.python_api.async_llm import AsyncLLM, AsyncOutputStream, log
 from draftwerk.python_api.engine_keywords import EngineKeywords

@@ -6,9 +6,9 @@ import msgspec
 
 from draftwerk.actors.client_prompts import ToolCall
 from draftwerk.actors.messages import Delta, Ended, TokenText
-from draftwerk.api.core.request_timer import RequestTimer
-from draftwerk.api.core.usage import RequestMetrics, Usage
-from draftwerk.api.replying.answers import AnswerParts, call_id_of
+from draftwerk.api.responses.answers import AnswerParts, call_id_of
+from draftwerk.api.shared.request_timer import RequestTimer
+from draftwerk.api.shared.usage import RequestMetrics, Usage
 from draftwerk.speculative.replies.parser import PartKind
 
 SHOWN_CHOICES, SHOWN_CHARACTERS = 6, 300

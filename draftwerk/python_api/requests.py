@@ -9,19 +9,19 @@ import msgspec
 from msgspec.structs import replace
 
 from draftwerk.actors.client_prompts import Prompt as EnginePrompt
-from draftwerk.api.core.calls import Call
-from draftwerk.api.core.errors import ApiError
-from draftwerk.api.core.handling import RequestContext
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.fields.decode import decoded
-from draftwerk.api.fields.grammars import ANY_OBJECT, TextForm, schema_grammar
-from draftwerk.api.fields.model_choice import served_as
-from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
-from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
-from draftwerk.api.fields.tool_request import chat_tools
 from draftwerk.api.openai.chat_prompt import chat_prompt
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.api.openai.translate import completion_prompts, options
+from draftwerk.api.requests.decode import decoded
+from draftwerk.api.requests.grammars import ANY_OBJECT, TextForm, schema_grammar
+from draftwerk.api.requests.model_choice import served_as
+from draftwerk.api.requests.reasoning_request import ReasoningRequest, reasoning_of
+from draftwerk.api.requests.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.requests.tool_request import chat_tools
+from draftwerk.api.shared.calls import Call
+from draftwerk.api.shared.errors import ApiError
+from draftwerk.api.shared.handling import RequestContext
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk.python_api.errors import ClosedError, RequestError, RequestFailedError
 from draftwerk.python_api.sampling_params import GRAMMAR_FIELDS, ParamsBody, SamplingParams
 from draftwerk.speculative.sampling.params import Grammar

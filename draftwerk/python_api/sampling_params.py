@@ -84,7 +84,7 @@ class SamplingParams(SamplingFields, frozen=True, kw_only=True):
         try:
             return msgspec.convert(values, ParamsBody)
         except msgspec.ValidationError as error:
-            from draftwerk.api.core.errors import invalid
+            from draftwerk.api.shared.errors import invalid
 
             found = invalid(str(error), ParamsBody)
             raise RequestError(found.message, found.param or "") from None

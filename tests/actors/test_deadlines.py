@@ -60,7 +60,7 @@ async def test_a_text_that_has_begun_outlives_its_deadline() -> None:
 async def test_a_promise_out_of_reach_is_refused_with_the_time() -> None:
     bench = Bench(open=anyio.Event())
     limits = RoundLimits(draft_max=3, rows_max=1, slo_policy="refuse")
-    hurried = Options(sampling=Sampling(seed=3), tokens_max=6, promise=Slo(ttft=0.05))
+    hurried = Options(sampling=Sampling(seed=3), tokens_max=6, slo=Slo(ttft=0.05))
     async with (
         running(bench.parts(limits=limits, worker=AtOnce())) as engine,
         engine.generate(PROMPT, PLAIN, request_id="first") as stream,
@@ -107,12 +107,10 @@ def test_a_request_that_had_a_token_before_a_crash_has_begun(
 def test_a_request_has_the_servers_promise_unless_it_has_its_own() -> None:
     cache = make_cache(clock=lambda: 50.0)
     server = Slo(ttft=1.0, tpot=0.05)
-    cache.factory.limits = RoundLimits(promise=server)
+    cache.factory.limits = RoundLimits(slo=server)
     own = Slo(tpot=0.01)
     for given, wanted in ((None, server), (own, own), (NO_SLO, NO_SLO)):
-        assert (
-            sequence(cache, Options(sampling=Sampling(), promise=given)).deadlines.promise == wanted
-        )
+        assert sequence(cache, Options(sampling=Sampling(), slo=given)).deadlines.slo == wanted
 
 
 def sequence(cache: Cache, options: Options, **how: object) -> Sequence:

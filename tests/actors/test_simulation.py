@@ -105,8 +105,8 @@ def test_windows_with_blocks_of_their_own_change_no_text(how: dict[str, Any]) ->
 
 @pytest.mark.parametrize("lost", [0.0, 0.05])
 def test_no_promise_changes_a_text(lost: float) -> None:
-    promise = Slo(ttft=0.5, tpot=0.0001)
-    settings = [Setting(seed, lost=lost, promise=promise, block_count=16) for seed in range(6)]
+    slo = Slo(ttft=0.5, tpot=0.0001)
+    settings = [Setting(seed, lost=lost, slo=slo, block_count=16) for seed in range(6)]
     counters = total(settings)
     assert counters["finished"] > 25, counters
     assert counters["preemptions"] > 0, counters
@@ -121,7 +121,7 @@ def test_promises_and_deadlines_of_their_own_change_no_text(policy: SloPolicy) -
             seed,
             policy=policy,
             promised=0.8,
-            promise=Slo(ttft=1.0, tpot=0.01) if seed % 2 else NO_SLO,
+            slo=Slo(ttft=1.0, tpot=0.01) if seed % 2 else NO_SLO,
             requests=16,
             block_count=20,
             **how[seed % 4],

@@ -16,13 +16,13 @@ import pytest
 import pytest_asyncio
 import uvicorn.server
 
-from draftwerk.api.core.config import Settings, load
-from draftwerk.api.core.ports import EngineClient, ServedModel
-from draftwerk.api.core.state import ServerState
+from draftwerk.api.app.app import create_app
+from draftwerk.api.app.server import Host, bind, uvicorn_config
 from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.openai.batches.room import batch_room, idle_work
-from draftwerk.api.serving.app import create_app
-from draftwerk.api.serving.server import Host, bind, uvicorn_config
+from draftwerk.api.shared.config import Settings, load
+from draftwerk.api.shared.ports import EngineClient, ServedModel
+from draftwerk.api.shared.state import ServerState
 from draftwerk_tools.loadtest.server.launcher import free_port
 from tests.api.support.agents import CALLS, THINKING
 from tests.api.support.fake_engine import ByteText, FakeEngine

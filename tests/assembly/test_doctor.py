@@ -1,6 +1,6 @@
 """The doctor reports a busy machine: what it measures then is too slow."""
 
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.assembly.doctor import busy, findings
 from draftwerk.assembly.model_findings import expectations
 from draftwerk.speculative.protocol.frames import Ready

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from draftwerk.api.core.ports import ServedAdapter
+from draftwerk.api.shared.ports import ServedAdapter
 from draftwerk.assembly.lora_adapters import LoraAdapters, read_adapters
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.model_options import LoraFolder

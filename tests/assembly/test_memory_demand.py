@@ -2,7 +2,7 @@
 
 import pytest
 
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.assembly.memory_demand import drafting_words
 from draftwerk.assembly.plan import demand_of, plan
 from draftwerk.model.checkpoint.info import ModelInfo

@@ -9,7 +9,7 @@ from draftwerk.assembly import memory_room
 from draftwerk.assembly.memory_room import FILE_SHARE, auto_kv_bytes, loading_bytes
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
-from tests.api.core.test_config import TinyCard
+from tests.api.shared.test_config import TinyCard
 
 GB = 10**9
 WINDOW = 64 * 2**20

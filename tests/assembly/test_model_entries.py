@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from draftwerk.api.cli.arguments import parser, settings_of
-from draftwerk.api.core.config import Settings, load
+from draftwerk.api.shared.config import Settings, load
 from draftwerk.assembly.model_entries import KEEP_ALIVE_S, model_entries, serves_several
 from draftwerk.settings.setting_fields import ConfigError
 

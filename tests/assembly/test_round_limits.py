@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from draftwerk.api.core.config import load
+from draftwerk.api.shared.config import load
 from draftwerk.assembly.round_limits import PAUSE_S, MeasuredModel, reasons, round_limits
 from draftwerk.settings.engine_checks import check_engine
 from draftwerk.settings.setting_fields import ConfigError

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.request_stages import RequestStages
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.api.core.config import Settings, load
+from draftwerk.api.shared.config import Settings, load
 from draftwerk.assembly import doctor
 from draftwerk.assembly.round_limits import MeasuredModel
 from draftwerk.assembly.running_server import is_draftwerk, read_times, server_times

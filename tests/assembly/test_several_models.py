@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from draftwerk.api.core.config import Settings, load
+from draftwerk.api.shared.config import Settings, load
 from draftwerk.assembly.model_entries import model_entries
 from draftwerk.assembly.several_models import (
     PROCESS_BYTES,

@@ -17,7 +17,7 @@ import pytest_asyncio
 from benchmarks.cluster.replica_kills import ClusterClient, differences, served
 from benchmarks.support.streams import Stream
 from draftwerk.actors.monitoring.snapshot import ActorFigures, Snapshot
-from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk_cluster.cluster_settings import cluster_settings
 from draftwerk_cluster.protocol import ReplicaInfo
 from draftwerk_cluster.replica_server import ReplicaServer

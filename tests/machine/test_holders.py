@@ -22,8 +22,8 @@ def test_a_command_line_says_what_a_process_is_for(words: str, role: str) -> Non
 
 
 def test_what_a_nursery_forked_goes_by_its_name() -> None:
-    words = ["python", "-P", "-m", "draftwerk.model.process.nursery", "{}"]
-    assert role_of(words, "python3") == "nursery"
+    words = ["python", "-P", "-m", "draftwerk.model.process.fork_server", "{}"]
+    assert role_of(words, "python3") == "fork_server"
     assert role_of(words, FORKED + "target") == "target"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from draftwerk.api.core.errors import ApiError
+from draftwerk.api.shared.errors import ApiError
 from draftwerk.pictures.body_pictures import join_blocks, pictures_in
 from draftwerk.pictures.placeholders import mark_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from draftwerk import LLM
 from tests.support.asking_process import asking_processes
-from tests.support.shared_nursery import shared_nursery as shared_nursery
+from tests.support.shared_fork_server import shared_fork_server as shared_fork_server
 from tests.support.tiny_models import save_tiny_with_text
 from tests.support.waiting import DEADLINE_S
 

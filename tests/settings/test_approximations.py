@@ -2,7 +2,7 @@
 
 import pytest
 
-from draftwerk.api.core.config import Settings, load
+from draftwerk.api.shared.config import Settings, load
 from draftwerk.settings.approximations import (
     APPROXIMATIONS,
     NAMES,

@@ -16,11 +16,11 @@ import sys
 from functools import partial
 sys.path.insert(0, {str(ROOT)!r})
 from draftwerk.model.process import worker
-from draftwerk.model.step import drafted_target
+from draftwerk.model.step import speculative_runner
 from draftwerk.speculative.drafting.proposer import Proposer
 from validation.forced_drafts import Everything
 
-drafted_target.Proposer = partial(Proposer, policy=Everything)
+speculative_runner.Proposer = partial(Proposer, policy=Everything)
 worker.main(*sys.argv[1:])
 """
 
@@ -32,7 +32,7 @@ def asking_command(_: str, *words: str) -> list[str]:
 
 @contextmanager
 def asking_processes() -> Generator[None]:
-    """Have engines without a spare start such processes, none of them from a nursery."""
+    """Have engines without a spare start such processes, none of them from a fork server."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "load_models", load_models)
         patch.setattr(model_processes, "python_command", asking_command)

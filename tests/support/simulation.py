@@ -37,7 +37,7 @@ from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
 from draftwerk.speculative.requests.declared_segments import Blend, RuleName
-from draftwerk.speculative.requests.reading import Reading, ReadPrompt
+from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.requests.slo import NO_SLO, Slo, SloPolicy
 from draftwerk.speculative.sampling.params import Grammar, Sampling
@@ -234,7 +234,7 @@ class Outcome:
     kinds: list[str] = field(default_factory=list[str])
     """What is special about its request."""
     token_count: int = 0
-    read_prompt: ReadPrompt | None = None
+    pooling_output: PoolingOutput | None = None
 
 
 @dataclass
@@ -293,7 +293,7 @@ class Setting:
     """Of a model whose layers with windows have blocks of their own."""
     reading: float = 0.0
     """The share of clients whose prompts are only to be read."""
-    promise: Slo = NO_SLO
+    slo: Slo = NO_SLO
     policy: SloPolicy = "serve"
     promised: float = 0.0
     """The share of clients with a promise or a deadline of their own."""
@@ -355,7 +355,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
             rows_max=5,
             tokens_max=24,
             draft_max=6,
-            promise=setting.promise,
+            slo=setting.slo,
             slo_policy=setting.policy,
         ),
         options=all_options(expects_lengths=setting.seed % 2 == 0),
@@ -598,10 +598,10 @@ def as_reading(options: Options, setting: Setting) -> Options:
     rng = random.Random(-options.sampling.seed)  # its own, so that all else is as without
     if rng.random() >= setting.reading or options.blend is not None or options.adapter:
         return options
-    readings = Reading("mean"), Reading("last"), Reading(answers=(3, 5))
+    readings = PoolingParams("mean"), PoolingParams("last"), PoolingParams(answers=(3, 5))
     return Options(
         sampling=Sampling(seed=options.sampling.seed),
-        reading=rng.choice(readings),
+        pooling=rng.choice(readings),
         tenant=options.tenant,
         priority=options.priority,
     )
@@ -615,7 +615,7 @@ def with_promise(options: Options, setting: Setting) -> Options:
     own = Slo(ttft=rng.choice([0.0, 0.02, 0.3, 2.0]), tpot=rng.choice([0.0, 0.0005, 0.05]))
     return msgspec.structs.replace(
         options,
-        promise=rng.choice([None, own, own]),
+        slo=rng.choice([None, own, own]),
         deadline_s=rng.choice([0.0, 0.0, 0.05, 0.5, 5.0]),
         priority=rng.choice([-2, -1, 0, 0, 1, 3]),
         waited_s=rng.choice([0.0, 0.01, 0.2]),
@@ -647,10 +647,10 @@ def kinds(options: Options) -> list[str]:
     found = {"search": options.beam_width > 1, "grammar": options.sampling.grammar is not None}
     found["blend"] = options.blend is not None
     found["blend search"] = found["blend"] and found["search"]
-    found["promise"] = options.promise is not None
+    found["promise"] = options.slo is not None
     found["adapter"] = bool(options.adapter)
     found["adapter search"] = found["adapter"] and found["search"]
-    found["reading"] = options.reading is not None
+    found["reading"] = options.pooling is not None
     return [name for name, is_so in found.items() if is_so]
 
 
@@ -685,7 +685,7 @@ async def read(
                 case Ended():
                     outcome.texts[event.choice] += event.text
                     outcome.reasons[event.choice] = event.finish_reason
-                    outcome.read_prompt = event.read_prompt
+                    outcome.pooling_output = event.pooling_output
                     if all(outcome.reasons):
                         outcome.ending = "finished"
                 case Failed(kind="refused"):
@@ -706,10 +706,10 @@ async def read(
 
 def compare(prompt: list[int], options: Options, outcome: Outcome) -> None:
     """Assert that each choice's text is the plain model's, or the beginning of it."""
-    if options.reading is not None:
+    if options.pooling is not None:
         assert not any(outcome.texts), "text of a prompt that is only read"
-        wanted = plain_reading(prompt, options.reading)
-        assert outcome.ending != "finished" or outcome.read_prompt == wanted
+        wanted = plain_reading(prompt, options.pooling)
+        assert outcome.ending != "finished" or outcome.pooling_output == wanted
         return
     for choice, (text, reason) in enumerate(zip(outcome.texts, outcome.reasons, strict=True)):
         want, want_reason = expected(prompt, options, choice)

@@ -32,7 +32,7 @@ from draftwerk.speculative.protocol.state_sums import LONG
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.replies.half_written import ReplyPiece
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.reading import Reading, ReadPrompt
+from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
 from draftwerk.speculative.sampling.gumbel import gumbel, path_key, philox
 from draftwerk.speculative.sampling.params import Grammar, Sampling, choose, edited, probabilities
 from tests.support.beams.naive_beams import Text, best_candidates, naive_beam_search
@@ -143,14 +143,14 @@ def state(context: Sequence[int]) -> int:
     return round(1e6 * logits(context)[1])
 
 
-def plain_reading(prompt: Sequence[int], reading: Reading) -> ReadPrompt:
+def plain_reading(prompt: Sequence[int], pooling: PoolingParams) -> PoolingOutput:
     """Return what a prompt that is read must come to: no engine at all."""
     answers = log_distribution(prompt, len(prompt), Sampling())
-    first = {"mean": 0, "last": len(prompt) - 1}.get(reading.pooling or "", len(prompt))
+    first = {"mean": 0, "last": len(prompt) - 1}.get(pooling.pooling or "", len(prompt))
     states = [state(prompt[: stop + 1]) for stop in range(first, len(prompt))]
-    return ReadPrompt(
+    return PoolingOutput(
         array(LONG, [sum(states)]).tobytes() if states else b"",
-        tuple(answers[token] for token in reading.answers),
+        tuple(answers[token] for token in pooling.answers),
     )
 
 

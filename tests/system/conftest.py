@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.one_thread import one_torch_thread as one_torch_thread
-from tests.support.shared_nursery import shared_nursery as shared_nursery
+from tests.support.shared_fork_server import shared_fork_server as shared_fork_server
 from tests.support.tiny_models import save_tiny_with_text
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from draftwerk.api.core.config import Settings, load
+from draftwerk.api.shared.config import Settings, load
 from draftwerk.assembly.loading.model_infos import attention_window
 from draftwerk.cache.kinds.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.model.native.isa import VARIABLE, available

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended
-from draftwerk.api.fields.grammars import ANY_OBJECT, schema_grammar
+from draftwerk.api.requests.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.model.checkpoint.hub import DEFAULT_NAME
 from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.speculative.requests.request import Options

@@ -21,10 +21,10 @@ import torch
 from aiohttp import web
 from transformers import AutoTokenizer
 
-from draftwerk.api.core.config import Settings
-from draftwerk.api.core.ports import RunningServer
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.serving.app import create_app
+from draftwerk.api.app.app import create_app
+from draftwerk.api.shared.config import Settings
+from draftwerk.api.shared.ports import RunningServer
+from draftwerk.api.shared.state import ServerState
 from draftwerk.pictures.attach import build_pictured
 from draftwerk.pictures.picture_hosts import PictureHosts
 from draftwerk.pictures.reader import PictureReader

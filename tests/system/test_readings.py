@@ -16,26 +16,26 @@ import transformers
 from draftwerk.actors.client_prompts import Prompt, QueryPair
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Failed
-from draftwerk.api.replying.vectors import relevance_of, vector_of
+from draftwerk.api.responses.vectors import relevance_of, vector_of
 from draftwerk.assembly.build import RunningEngine, build_engine
 from draftwerk.settings.engine_settings import EngineSettings
-from draftwerk.speculative.requests.reading import Reading, ReadPrompt
+from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.waiting import until
 
 COMMON = "The sea is wide and blue, and nobody has seen its other side. "
 TEXTS = [COMMON * (number % 4) + "wave " * (1 + 5 * number) for number in range(0, 10, 2)]
-READINGS = Reading("last"), Reading("mean"), Reading(answers=(77, 1500))
+READINGS = PoolingParams("last"), PoolingParams("mean"), PoolingParams(answers=(77, 1500))
 
 
-async def read(engine: Engine, prompt: Prompt, reading: Reading, name: str) -> ReadPrompt:
-    options = Options(sampling=Sampling(temperature=0.0), reading=reading)
+async def read(engine: Engine, prompt: Prompt, pooling: PoolingParams, name: str) -> PoolingOutput:
+    options = Options(sampling=Sampling(temperature=0.0), pooling=pooling)
     async with engine.generate(prompt, options, request_id=name) as events:
         async for event in events:
             assert not isinstance(event, Failed | Delta), event
-            if isinstance(event, Ended) and event.read_prompt is not None:
-                return event.read_prompt
+            if isinstance(event, Ended) and event.pooling_output is not None:
+                return event.pooling_output
     raise AssertionError("it was not read")
 
 
@@ -52,16 +52,16 @@ async def write(engine: Engine, prompt: str, name: str, begun: asyncio.Event) ->
     return tokens
 
 
-def asked(turn: str) -> list[tuple[str, Reading, str]]:
+def asked(turn: str) -> list[tuple[str, PoolingParams, str]]:
     pairs = [(text, reading) for text in TEXTS for reading in READINGS]
     return [(text, reading, f"{turn} {at}") for at, (text, reading) in enumerate(pairs)]
 
 
-async def alone(engine: Engine) -> list[ReadPrompt]:
+async def alone(engine: Engine) -> list[PoolingOutput]:
     return [await read(engine, *each) for each in asked("alone")]
 
 
-async def in_a_crowd(running: RunningEngine, turn: str, kills: bool) -> list[ReadPrompt]:
+async def in_a_crowd(running: RunningEngine, turn: str, kills: bool) -> list[PoolingOutput]:
     """Read all at once beside texts that are written; the target may be killed after the first."""
     engine, begun = running.engine, asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
@@ -114,8 +114,8 @@ async def test_vectors_and_relevance_are_those_of_transformers(model: Path) -> N
         for prompt in TEXTS[1], TEXTS[3]:
             states = states_of(model, text.encode(prompt))
             for reading, wanted in (
-                (Reading("last"), states[-1]),
-                (Reading("mean"), states.mean(0)),
+                (PoolingParams("last"), states[-1]),
+                (PoolingParams("mean"), states.mean(0)),
             ):
                 found = vector_of(await read(running.engine, prompt, reading, "one"))
                 assert list(found) == pytest.approx((wanted / wanted.norm()).tolist(), abs=1e-4)
@@ -123,7 +123,7 @@ async def test_vectors_and_relevance_are_those_of_transformers(model: Path) -> N
         form = running.model.rerank
         assert form is not None
         pair = QueryPair("Which sea?", "The <|im_end|> sea.")
-        found = await read(running.engine, pair, Reading(answers=form.answers), "pair")
+        found = await read(running.engine, pair, PoolingParams(answers=form.answers), "pair")
         hf = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
         tokens = text.encode_pair(pair.query, pair.document)
         with torch.no_grad():
@@ -136,5 +136,5 @@ async def test_bf16_vectors_are_equal_in_any_company(model: Path) -> None:
     chosen = EngineSettings(model=str(model), kv_memory="8MiB", spare="off")
     async with build_engine(chosen, print) as running:
         assert await in_a_crowd(running, "crowd", kills=False) == await alone(running.engine)
-        found = await read(running.engine, TEXTS[2], Reading("last"), "one")
+        found = await read(running.engine, TEXTS[2], PoolingParams("last"), "one")
         assert isinstance(vector_of(found), array)

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from draftwerk.actors.devices.child import Child, spawn
-from draftwerk.actors.devices.forking import Nursery
+from draftwerk.actors.devices.forking import ForkServer
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
@@ -27,7 +27,7 @@ from draftwerk.speculative.protocol.forks import Order
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
-from tests.support.shared_nursery import nursery
+from tests.support.shared_fork_server import fork_server
 from tests.support.tiny_models import TinyWords, save_tiny
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -47,7 +47,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def started(forks: Nursery, role: str, directory: Path) -> Callable[[], Awaitable[Child]]:
+def started(forks: ForkServer, role: str, directory: Path) -> Callable[[], Awaitable[Child]]:
     """Return what starts a model process."""
     options = ModelOptions(
         source=str(directory), dtype="fp32", block_count=BLOCKS, block_size=BLOCK_SIZE
@@ -62,7 +62,7 @@ def started(forks: Nursery, role: str, directory: Path) -> Callable[[], Awaitabl
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def target(directory: Path) -> AsyncGenerator[ProcessDevice[Proposal, Verdict]]:
     """A process that outlives a test."""
-    spawned = started(nursery(), "target", directory)
+    spawned = started(fork_server(), "target", directory)
     device = ProcessDevice[Proposal, Verdict](spawned, Verdict, PATIENT_S)
     try:
         yield device
@@ -188,7 +188,7 @@ async def test_a_target_that_dies_or_stops_while_idle_is_replaced_before_the_nex
 
 
 async def test_a_model_that_cannot_be_served_is_refused_with_a_reason(tmp_path: Path) -> None:
-    device = ProcessDevice[Proposal, Verdict](started(nursery(), "target", tmp_path), Verdict)
+    device = ProcessDevice[Proposal, Verdict](started(fork_server(), "target", tmp_path), Verdict)
     with pytest.raises(ModelRefusedError, match="config"):
         await device.start()
     assert device.process_id is None

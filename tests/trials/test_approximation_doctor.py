@@ -7,7 +7,7 @@ import pytest
 
 from draftwerk.__main__ import main
 from draftwerk.api.cli.banner import banner
-from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk.assembly.approximation_tables import kept_quality
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings

@@ -18,10 +18,10 @@ from ray import serve
 from starlette.types import ASGIApp
 
 from draftwerk.actors.text import TextTools
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.serving.app import create_app
-from draftwerk.api.serving.server import drain
-from draftwerk.api.serving.watchers import follow_places, watch_lag, watch_memory
+from draftwerk.api.app.app import create_app
+from draftwerk.api.app.server import drain
+from draftwerk.api.app.watchers import follow_places, watch_lag, watch_memory
+from draftwerk.api.shared.state import ServerState
 from draftwerk.cache.store.peer_records import PeerAddress
 from draftwerk.cache.store.peer_session import PeerSecret
 from draftwerk.machine.version import __version__

@@ -22,10 +22,10 @@ import ray
 from ray import serve
 from ray.serve.config import HTTPOptions
 
-from draftwerk.api.core.config import Settings
-from draftwerk.api.core.ports import RunningServer
-from draftwerk.api.serving.server import SIGNALS
-from draftwerk.api.serving.server import serve as serve_http
+from draftwerk.api.app.server import SIGNALS
+from draftwerk.api.app.server import serve as serve_http
+from draftwerk.api.shared.config import Settings
+from draftwerk.api.shared.ports import RunningServer
 from draftwerk.settings.setting_fields import fields_of
 from draftwerk_cluster.cluster_settings import (
     ClusterSettings,

@@ -1,7 +1,7 @@
 """Model processes forked from one that has imported torch: they are there in less time.
 
-The nursery is a process of its own and holds no model. Where it is away or cannot fork, a process
-is started the long way, and the nursery anew beside it.
+The fork server is a process of its own and holds no model. Where it is away or cannot fork, a
+process is started the long way, and the fork server anew beside it.
 """
 
 import logging
@@ -19,24 +19,24 @@ from anyio.abc import Process
 from draftwerk.actors.devices.child import Child, PipedChild
 from draftwerk.actors.devices.frame_pipe import FramePipe
 from draftwerk.machine.child_python import OWN_SESSION, child_environment
-from draftwerk.speculative.protocol.forks import ORDER_MAX, Forked, NurseryModel, Order
+from draftwerk.speculative.protocol.forks import ORDER_MAX, Forked, ForkedModel, Order
 
 PAUSE_S, PAUSE_MAX_S = 0.5, 60.0
-"""Between two starts of a nursery that ends, and at most, where it ends at once each time."""
+"""Between two starts of a fork server that ends, and at most, where it ends at once each time."""
 ANSWER_S = 30.0
-"""For a fork; a nursery that was just started imports first."""
+"""For a fork; a fork server that was just started imports first."""
 
 log = logging.getLogger("draftwerk")
 
 
 def can_fork() -> bool:
-    """Return whether this system has what a nursery needs: descriptors of processes."""
+    """Return whether this system has what a fork server needs: descriptors of processes."""
     return hasattr(os, "pidfd_open") and hasattr(signal, "pidfd_send_signal")
 
 
 @dataclass(slots=True)
 class ForkedChild(PipedChild):
-    """One life of a model process that the nursery forked."""
+    """One life of a model process that the fork server forked."""
 
     process_id: int
     ending: int
@@ -52,11 +52,11 @@ class ForkedChild(PipedChild):
 
 
 @dataclass(slots=True)
-class Nursery:
-    """The nursery's process, as the server sees it."""
+class ForkServer:
+    """The fork server's process, as the server sees it."""
 
     command: Sequence[str]
-    model: NurseryModel | None = None
+    model: ForkedModel | None = None
     """Whose processes it is to fork; it prepares for none in particular without."""
     _process: Process | None = None
     _socket: socket.socket | None = None
@@ -88,7 +88,7 @@ class Nursery:
         if self.model is not None:
             self.prepare(self.model)
 
-    def prepare(self, model: NurseryModel) -> None:
+    def prepare(self, model: ForkedModel) -> None:
         """Have tables of a model's tokens made while others go on. Raises OSError."""
         self.model = model
         if self._socket is not None:
@@ -141,7 +141,7 @@ class Nursery:
 
     async def _fork(self, order: Order, descriptors: Sequence[int]) -> ForkedChild:
         if self._socket is None:
-            raise OSError("there is no nursery")
+            raise OSError("there is no fork server")
         pipe, reads, writes = FramePipe.make()
         try:
             message = msgspec.json.encode(order)
@@ -151,7 +151,7 @@ class Nursery:
             answer, (ending,) = _answer(self._socket)
         except TimeoutError:
             pipe.close()
-            raise OSError("the nursery does not answer") from None
+            raise OSError("the fork server does not answer") from None
         except BaseException:
             pipe.close()
             raise
@@ -161,12 +161,12 @@ class Nursery:
         return ForkedChild(pipe, answer.process_id, ending)
 
 
-def _answer(nursery: socket.socket) -> tuple[Forked, tuple[int]]:
-    """Return what the nursery has answered. Raises OSError and EndOfStream."""
-    data, descriptors, _, _ = socket.recv_fds(nursery, ORDER_MAX, 1)
+def _answer(fork_server: socket.socket) -> tuple[Forked, tuple[int]]:
+    """Return what the fork server has answered. Raises OSError and EndOfStream."""
+    data, descriptors, _, _ = socket.recv_fds(fork_server, ORDER_MAX, 1)
     if not data:
         raise anyio.EndOfStream
     answer = msgspec.json.decode(data, type=Forked)
     if not answer.process_id or len(descriptors) != 1:
-        raise OSError(answer.error or "the nursery forked nothing")
+        raise OSError(answer.error or "the fork server forked nothing")
     return answer, (descriptors[0],)

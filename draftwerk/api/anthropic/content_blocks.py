@@ -5,9 +5,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from draftwerk.api.fields.field_rows import FieldRows, no_effect
-from draftwerk.api.fields.field_types import MESSAGES_MAX, BodyText, Label
-from draftwerk.api.fields.tools_schema import CallId
+from draftwerk.api.requests.field_rows import FieldRows, no_effect
+from draftwerk.api.requests.field_types import MESSAGES_MAX, BodyText, Label
+from draftwerk.api.requests.tools_schema import CallId
 
 ToolName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_.-]{1,128}$")]
 SourceType = Literal["text", "content", "base64", "url", "file"]

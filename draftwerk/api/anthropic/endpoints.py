@@ -20,7 +20,14 @@ from draftwerk.api.anthropic.translate import (
     message_plan,
     message_prompt,
 )
-from draftwerk.api.core.handling import (
+from draftwerk.api.requests.decode import body_of
+from draftwerk.api.requests.half_answers import check_goes_on, taken_apart
+from draftwerk.api.requests.model_choice import loaded_state, named_state, served_as
+from draftwerk.api.requests.reply_plan import ReplyPlan
+from draftwerk.api.requests.tool_notes import note_weakened, tool_notes
+from draftwerk.api.responses.serializer import ReplyMetadata
+from draftwerk.api.responses.sse import GenerationResponse
+from draftwerk.api.shared.handling import (
     EVENTS,
     Endpoint,
     RequestContext,
@@ -28,15 +35,8 @@ from draftwerk.api.core.handling import (
     json_reply,
     tenant_of,
 )
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.prompt_tokens import check_beginning, count_going_on
-from draftwerk.api.fields.decode import body_of
-from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
-from draftwerk.api.fields.model_choice import loaded_state, named_state, served_as
-from draftwerk.api.fields.reply_plan import ReplyPlan
-from draftwerk.api.fields.tool_notes import note_weakened, tool_notes
-from draftwerk.api.replying.serializer import ReplyMetadata
-from draftwerk.api.replying.sse import GenerationResponse
+from draftwerk.api.shared.ports import ServedModel
+from draftwerk.api.shared.prompt_tokens import check_beginning, count_going_on
 
 MESSAGES = msgspec.json.Decoder(MessagesBody)
 COUNT = msgspec.json.Decoder(PromptBody)

@@ -8,7 +8,7 @@ message_delta, message_stop | error
 from msgspec import UNSET, Struct, UnsetType
 
 from draftwerk.api.anthropic.schema import AnthropicUsage, MessageReply, ReplyBlock, StopReason
-from draftwerk.api.core.usage import RequestMetrics
+from draftwerk.api.shared.usage import RequestMetrics
 
 
 class MessageEvent(Struct, frozen=True, tag_field="type"):

@@ -17,10 +17,10 @@ from draftwerk.api.anthropic.schema import (
     AnthropicToolChoice,
     PromptBody,
 )
-from draftwerk.api.core.errors import refused
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.fields.tool_request import ToolRequest, shown_tool, tool_request
-from draftwerk.api.fields.tools_schema import FunctionDefinition
+from draftwerk.api.requests.tool_request import ToolRequest, shown_tool, tool_request
+from draftwerk.api.requests.tools_schema import FunctionDefinition
+from draftwerk.api.shared.errors import refused
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.replies.grammar import CallMode
 
 MODES: dict[str, CallMode] = {"auto": "auto", "any": "required", "tool": "required", "none": "none"}

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from msgspec import Struct
 from starlette.requests import Request
 
-from draftwerk.api.core.errors import refused
+from draftwerk.api.shared.errors import refused
 
 VERSION = "anthropic-version"
 """The header that such a client sends."""

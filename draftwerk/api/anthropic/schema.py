@@ -10,9 +10,16 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from draftwerk.api.anthropic.content_blocks import CACHED, Blocks, TextBlocks, ToolName
-from draftwerk.api.core.usage import Approximations, RequestMetrics
-from draftwerk.api.fields.field_rows import CHAT, ONE, OTHERS, knows, no_effect, obeys, unsupported
-from draftwerk.api.fields.field_types import (
+from draftwerk.api.requests.field_rows import (
+    CHAT,
+    ONE,
+    OTHERS,
+    knows,
+    no_effect,
+    obeys,
+    unsupported,
+)
+from draftwerk.api.requests.field_types import (
     MESSAGES_MAX,
     TOKENS_MAX,
     BodyText,
@@ -24,7 +31,8 @@ from draftwerk.api.fields.field_types import (
     StopString,
     TokenIds,
 )
-from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
+from draftwerk.api.requests.segments_schema import BlendBody, Documents, Modules
+from draftwerk.api.shared.usage import Approximations, RequestMetrics
 from draftwerk.settings.field_faults import ErrorDetails
 
 STOPS_MAX = 16

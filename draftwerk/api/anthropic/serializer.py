@@ -31,9 +31,9 @@ from draftwerk.api.anthropic.schema import (
     ThinkingBlock,
     ToolUseBlock,
 )
-from draftwerk.api.core.errors import ApiError
-from draftwerk.api.core.usage import RequestMetrics, Usage
-from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
+from draftwerk.api.responses.serializer import GatheredChoice, ReplyMetadata
+from draftwerk.api.shared.errors import ApiError
+from draftwerk.api.shared.usage import RequestMetrics, Usage
 from draftwerk.speculative.replies.parser import ReplyPart
 
 EMPTY = msgspec.Raw(b"{}")

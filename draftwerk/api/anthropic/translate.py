@@ -28,15 +28,15 @@ from draftwerk.api.anthropic.schema import (
     MessagesBody,
     PromptBody,
 )
-from draftwerk.api.core.errors import refused
-from draftwerk.api.core.handling import RequestContext
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.fields.decoding import sampling_of, speculation_of
-from draftwerk.api.fields.given_turns import check_message, check_turns
-from draftwerk.api.fields.grammars import TextForm, schema_grammar
-from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
-from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
-from draftwerk.api.fields.segments import blend_of, with_documents
+from draftwerk.api.requests.decoding import sampling_of, speculation_of
+from draftwerk.api.requests.given_turns import check_message, check_turns
+from draftwerk.api.requests.grammars import TextForm, schema_grammar
+from draftwerk.api.requests.reasoning_request import ReasoningRequest, reasoning_of
+from draftwerk.api.requests.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.requests.segments import blend_of, with_documents
+from draftwerk.api.shared.errors import refused
+from draftwerk.api.shared.handling import RequestContext
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.fields import SamplingFields
 

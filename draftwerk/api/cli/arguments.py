@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from draftwerk.api.cli.attached import COMMANDS
 from draftwerk.api.cli.command_parser import Help, Parser, ShortHelp
 from draftwerk.api.cli.flag_groups import FLAG_GROUPS
-from draftwerk.api.core.config import Settings, load
+from draftwerk.api.shared.config import Settings, load
 from draftwerk.machine.version import __version__
 from draftwerk.settings.setting_fields import ConfigError, SettingField, fields_of
 

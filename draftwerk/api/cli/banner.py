@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.shared.ports import ServedModel
 
 
 def banner(

@@ -5,7 +5,7 @@ from typing import Any, NoReturn, cast
 
 from draftwerk.api.cli.elsewhere import hint_for_command, hint_for_flag, is_elsewhere
 from draftwerk.api.cli.flag_groups import FLAG_GROUPS
-from draftwerk.api.core.config import PREFIX, Settings
+from draftwerk.api.shared.config import PREFIX, Settings
 from draftwerk.settings.setting_fields import fields_of
 
 NO_COMMAND = "argument command: invalid choice: "

@@ -10,9 +10,9 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 from websockets.http11 import Request, Response
 
-from draftwerk.api.core.errors import SENTENCES, ApiError
-from draftwerk.api.core.memory import BodyRoom, HeldBody
 from draftwerk.api.http.connection_ends import ABORT, HANG_UP, MESSAGE_ROOM, error_body
+from draftwerk.api.shared.errors import SENTENCES, ApiError
+from draftwerk.api.shared.memory import BodyRoom, HeldBody
 
 LINGER_S = 1.0
 """How long a WebSocket that broke the protocol is still read, or a reset would lose its close."""

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from draftwerk.api.core.config import LOOPBACK, Settings
-from draftwerk.api.core.errors import ApiError, turned_away
 from draftwerk.api.http.page import FOLDER
+from draftwerk.api.shared.config import LOOPBACK, Settings
+from draftwerk.api.shared.errors import ApiError, turned_away
 
 OPEN = frozenset(("/", "/health", "/ready", "/openapi.json", "/favicon.ico"))
 """Paths that need no key, as do the page's own files: they show nothing of models or requests."""

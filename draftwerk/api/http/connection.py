@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Receive
 
-from draftwerk.api.core.errors import ClientGoneError
+from draftwerk.api.shared.errors import ClientGoneError
 
 
 @asynccontextmanager

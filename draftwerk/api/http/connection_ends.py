@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from draftwerk.api.core.errors import ApiError
+from draftwerk.api.shared.errors import ApiError
 
 ABORT = "draftwerk.abort"
 """The scope extension that drops a connection whose client does not read."""

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from draftwerk.api.core.config import Settings
-from draftwerk.api.core.errors import ApiError, overloaded
 from draftwerk.api.http.abortable_websocket import AbortableWebSocket
 from draftwerk.api.http.connection_ends import ABORT, TCP_CLOSE, error_body, probe, tcp_state
+from draftwerk.api.shared.config import Settings
+from draftwerk.api.shared.errors import ApiError, overloaded
 
 DISCARD_FACTOR = 8
 """How much of a body that is too large is read, in multiples of the limit, before we hang up."""

@@ -2,8 +2,8 @@
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from draftwerk.api.core.errors import REFUSAL, ApiError
-from draftwerk.api.core.state import ServerState
+from draftwerk.api.shared.errors import REFUSAL, ApiError
+from draftwerk.api.shared.state import ServerState
 
 
 class RefusalLog:

@@ -6,7 +6,7 @@ import secrets
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from draftwerk.api.core.errors import internal, response
+from draftwerk.api.shared.errors import internal, response
 
 HARMLESS = re.compile(r"[A-Za-z0-9._-]{1,128}")
 

@@ -4,9 +4,9 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from draftwerk.api.core.errors import ApiError, turned_away
 from draftwerk.api.http.page import FILES, FOLDER, PAGE, file
 from draftwerk.api.http.request_id import RequestIdMiddleware
+from draftwerk.api.shared.errors import ApiError, turned_away
 
 RETRY_MS = 1000
 ANSWERS = {

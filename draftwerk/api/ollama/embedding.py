@@ -6,32 +6,32 @@ import msgspec
 from starlette.requests import Request
 
 from draftwerk.actors.client_prompts import Prompt
-from draftwerk.api.core.errors import refused
-from draftwerk.api.core.handling import Endpoint, call_of
-from draftwerk.api.core.models import models_of
-from draftwerk.api.core.prompt_tokens import encoded
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.core.usage import ReadingUsage
-from draftwerk.api.fields.decode import body_of
-from draftwerk.api.fields.model_choice import loaded_state, served_as
-from draftwerk.api.fields.prompts.reading_fields import (
-    ReadingBody,
-    check_dimensions,
-    prompted,
-    reading_options,
-)
 from draftwerk.api.ollama.lines import EmbeddingsReply, EmbedReply
 from draftwerk.api.ollama.schema import EmbedBody, EmbeddingFields, EmbeddingsBody
 from draftwerk.api.ollama.translate import keep_alive_s, known_name
-from draftwerk.api.replying.reading_response import MakeReply, ReadingResponse
-from draftwerk.api.replying.vectors import vector_of
-from draftwerk.speculative.requests.reading import Reading, ReadPrompt
+from draftwerk.api.requests.decode import body_of
+from draftwerk.api.requests.model_choice import loaded_state, served_as
+from draftwerk.api.requests.prompts.pooling_fields import (
+    PoolingBody,
+    check_dimensions,
+    pooling_options,
+    prompted,
+)
+from draftwerk.api.responses.pooling_response import MakeReply, PoolingResponse
+from draftwerk.api.responses.vectors import vector_of
+from draftwerk.api.shared.errors import refused
+from draftwerk.api.shared.handling import Endpoint, call_of
+from draftwerk.api.shared.models import models_of
+from draftwerk.api.shared.prompt_tokens import encoded
+from draftwerk.api.shared.state import ServerState
+from draftwerk.api.shared.usage import PoolingUsage
+from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
 
 EMBED = msgspec.json.Decoder(EmbedBody)
 EMBEDDINGS = msgspec.json.Decoder(EmbeddingsBody)
 
 
-async def embed(request: Request) -> ReadingResponse:
+async def embed(request: Request) -> PoolingResponse:
     """`POST /api/embed`."""
     body = await body_of(request, EMBED)
     state = await _state(request, body)
@@ -44,7 +44,7 @@ async def embed(request: Request) -> ReadingResponse:
         prompts = [await _cut(state, each) for each in prompts]
     begun_s, name = state.clock(), body.model
 
-    def reply(found: Sequence[ReadPrompt], usage: ReadingUsage) -> EmbedReply:
+    def reply(found: Sequence[PoolingOutput], usage: PoolingUsage) -> EmbedReply:
         return EmbedReply(
             model=name,
             embeddings=tuple(tuple(vector_of(each, body.dimensions)) for each in found),
@@ -55,13 +55,13 @@ async def embed(request: Request) -> ReadingResponse:
     return _response(request, state, body, prompts, reply)
 
 
-async def embeddings(request: Request) -> ReadingResponse:
+async def embeddings(request: Request) -> PoolingResponse:
     """`POST /api/embeddings`."""
     body = await body_of(request, EMBEDDINGS)
     state = await _state(request, body)
     prompts = [await _cut(state, each) for each in prompted([body.prompt], None, state.model)]
 
-    def reply(found: Sequence[ReadPrompt], _: ReadingUsage) -> EmbeddingsReply:
+    def reply(found: Sequence[PoolingOutput], _: PoolingUsage) -> EmbeddingsReply:
         return EmbeddingsReply(tuple(vector_of(found[0])))
 
     return _response(request, state, body, prompts, reply)
@@ -79,12 +79,12 @@ def _response(
     body: EmbeddingFields,
     prompts: list[Prompt],
     reply: MakeReply,
-) -> ReadingResponse:
+) -> PoolingResponse:
     model = served_as(state.model, body.model)
-    options = reading_options(ReadingBody(), Reading(model.vectors.pooling), model)
+    options = pooling_options(PoolingBody(), PoolingParams(model.vectors.pooling), model)
     names = {"prompt": "input"} if isinstance(body, EmbedBody) else {}
     call = call_of(request, "ollama embed", prompts, options, names)
-    return ReadingResponse(state, call, reply)
+    return PoolingResponse(state, call, reply)
 
 
 async def _cut(state: ServerState, prompt: Prompt) -> Prompt:

@@ -8,26 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwerk.actors.client_prompts import Chat, HalfTurn, Prompt
-from draftwerk.api.core.calls import printable
-from draftwerk.api.core.handling import (
-    LINES,
-    Endpoint,
-    RequestContext,
-    call_of,
-    check_may_unload,
-    json_reply,
-    tenant_of,
-)
-from draftwerk.api.core.models import OneModel, models_of
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.prompt_tokens import check_beginning, count_going_on
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.decode import body_of
-from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
-from draftwerk.api.fields.model_choice import loaded_state, named, served_as
-from draftwerk.api.fields.prompts.gap import Gap, gap_prompt
-from draftwerk.api.fields.reply_plan import ReplyPlan
-from draftwerk.api.fields.tool_notes import note_weakened
 from draftwerk.api.ollama import embedding
 from draftwerk.api.ollama.lines import (
     FOREVER,
@@ -62,8 +42,28 @@ from draftwerk.api.ollama.translate import (
     known_name,
     unknown_options,
 )
-from draftwerk.api.replying.serializer import ReplyMetadata
-from draftwerk.api.replying.sse import JSON_LINES, GenerationResponse
+from draftwerk.api.requests.decode import body_of
+from draftwerk.api.requests.half_answers import check_goes_on, taken_apart
+from draftwerk.api.requests.model_choice import loaded_state, named, served_as
+from draftwerk.api.requests.prompts.gap import Gap, gap_prompt
+from draftwerk.api.requests.reply_plan import ReplyPlan
+from draftwerk.api.requests.tool_notes import note_weakened
+from draftwerk.api.responses.serializer import ReplyMetadata
+from draftwerk.api.responses.sse import JSON_LINES, GenerationResponse
+from draftwerk.api.shared.calls import printable
+from draftwerk.api.shared.handling import (
+    LINES,
+    Endpoint,
+    RequestContext,
+    call_of,
+    check_may_unload,
+    json_reply,
+    tenant_of,
+)
+from draftwerk.api.shared.models import OneModel, models_of
+from draftwerk.api.shared.ports import ServedModel
+from draftwerk.api.shared.prompt_tokens import check_beginning, count_going_on
+from draftwerk.api.shared.state import ServerState
 from draftwerk.machine.version import __version__
 
 CHAT = msgspec.json.Decoder(OllamaChatBody)

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from draftwerk.api.core.usage import Approximations, RequestMetrics
+from draftwerk.api.shared.usage import Approximations, RequestMetrics
 
 FOREVER = "9999-12-31T23:59:59Z"
 """When a model expires that stays loaded."""

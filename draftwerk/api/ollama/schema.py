@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.fields.field_rows import CHAT, OTHERS, knows, no_effect, unsupported
-from draftwerk.api.fields.field_types import (
+from draftwerk.api.requests.field_rows import CHAT, OTHERS, knows, no_effect, unsupported
+from draftwerk.api.requests.field_types import (
     MESSAGES_MAX,
     STOP_LENGTH_MAX,
     TOKENS_MAX,
@@ -20,9 +20,9 @@ from draftwerk.api.fields.field_types import (
     StopString,
     TokenIds,
 )
-from draftwerk.api.fields.prompts.reading_fields import INPUTS_MAX, Dimensions
-from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
-from draftwerk.api.fields.tools_schema import (
+from draftwerk.api.requests.prompts.pooling_fields import INPUTS_MAX, Dimensions
+from draftwerk.api.requests.segments_schema import BlendBody, Documents, Modules
+from draftwerk.api.requests.tools_schema import (
     TOOLS_MAX,
     CallId,
     FunctionDefinition,

@@ -9,8 +9,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended
-from draftwerk.api.core.errors import ApiError
-from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.ollama.lines import (
     ChatLine,
     GenerateLine,
@@ -20,8 +18,10 @@ from draftwerk.api.ollama.lines import (
     OllamaReplyMessage,
     OllamaToolCall,
 )
-from draftwerk.api.replying.answers import AnsweredCall, AnswerParts
-from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer
+from draftwerk.api.responses.answers import AnsweredCall, AnswerParts
+from draftwerk.api.responses.serializer import GatheredChoice, ReplyMetadata, Serializer
+from draftwerk.api.shared.errors import ApiError
+from draftwerk.api.shared.usage import RequestMetrics, Usage
 from draftwerk.speculative.replies.parser import ReplyPart
 
 NS_PER_MS = 10**6

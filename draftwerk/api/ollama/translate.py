@@ -7,19 +7,6 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import fields, replace
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, ToolCall
-from draftwerk.api.core.errors import refused
-from draftwerk.api.core.handling import RequestContext
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.decode import check_served
-from draftwerk.api.fields.decoding import sampling_of, speculation_of
-from draftwerk.api.fields.field_rows import rows_of
-from draftwerk.api.fields.given_turns import check_message
-from draftwerk.api.fields.grammars import ANY_OBJECT, TextForm, schema_grammar
-from draftwerk.api.fields.reasoning_request import Reasoning, ReasoningRequest, reasoning_of
-from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
-from draftwerk.api.fields.segments import blend_of, with_documents
-from draftwerk.api.fields.tool_request import ToolRequest, nested_fields, tool_request
 from draftwerk.api.ollama.schema import (
     GenerateBody,
     KeepAlive,
@@ -30,7 +17,20 @@ from draftwerk.api.ollama.schema import (
     OllamaOptions,
     SentOptions,
 )
-from draftwerk.api.replying.answers import call_id_of
+from draftwerk.api.requests.decode import check_served
+from draftwerk.api.requests.decoding import sampling_of, speculation_of
+from draftwerk.api.requests.field_rows import rows_of
+from draftwerk.api.requests.given_turns import check_message
+from draftwerk.api.requests.grammars import ANY_OBJECT, TextForm, schema_grammar
+from draftwerk.api.requests.reasoning_request import Reasoning, ReasoningRequest, reasoning_of
+from draftwerk.api.requests.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.requests.segments import blend_of, with_documents
+from draftwerk.api.requests.tool_request import ToolRequest, nested_fields, tool_request
+from draftwerk.api.responses.answers import call_id_of
+from draftwerk.api.shared.errors import refused
+from draftwerk.api.shared.handling import RequestContext
+from draftwerk.api.shared.ports import ServedModel
+from draftwerk.api.shared.state import ServerState
 from draftwerk.settings.durations import read_duration
 from draftwerk.settings.engine_checks import LATEST
 from draftwerk.speculative.requests.request import Options

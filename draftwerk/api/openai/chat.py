@@ -8,8 +8,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
-from draftwerk.api.core.usage import RequestMetrics, Usage
-from draftwerk.api.fields.tools_schema import CalledFunction
 from draftwerk.api.openai.logprobs import prompt_logprobs, token_logprobs
 from draftwerk.api.openai.replies import (
     CallDelta,
@@ -23,7 +21,9 @@ from draftwerk.api.openai.replies import (
     ChatReply,
     FunctionDelta,
 )
-from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer, score_of
+from draftwerk.api.requests.tools_schema import CalledFunction
+from draftwerk.api.responses.serializer import GatheredChoice, ReplyMetadata, Serializer, score_of
+from draftwerk.api.shared.usage import RequestMetrics, Usage
 from draftwerk.speculative.replies.parser import ReplyPart
 
 CHUNK = "chat.completion.chunk"

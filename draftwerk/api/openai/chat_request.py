@@ -8,21 +8,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from draftwerk.actors.client_prompts import Chat, HalfTurn
-from draftwerk.api.core.handling import Endpoint, json_reply
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.prompt_tokens import encoded_going_on
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.decode import body_of
-from draftwerk.api.fields.grammars import grammar_of, text_form
-from draftwerk.api.fields.model_choice import named_state, served_as
-from draftwerk.api.fields.reasoning_request import reasoning_of
-from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
-from draftwerk.api.fields.segments import segmented
-from draftwerk.api.fields.tool_request import chat_tools
 from draftwerk.api.openai.chat_prompt import chat_prompt, continued
 from draftwerk.api.openai.responses.responses_objects import InputTokens
 from draftwerk.api.openai.schema import ChatBody, Message
 from draftwerk.api.openai.translate import chat_reasoning
+from draftwerk.api.requests.decode import body_of
+from draftwerk.api.requests.grammars import grammar_of, text_form
+from draftwerk.api.requests.model_choice import named_state, served_as
+from draftwerk.api.requests.reasoning_request import reasoning_of
+from draftwerk.api.requests.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.requests.segments import segmented
+from draftwerk.api.requests.tool_request import chat_tools
+from draftwerk.api.shared.handling import Endpoint, json_reply
+from draftwerk.api.shared.ports import ServedModel
+from draftwerk.api.shared.prompt_tokens import encoded_going_on
+from draftwerk.api.shared.state import ServerState
 from draftwerk.speculative.requests.declared_segments import Blend
 
 CHAT = msgspec.json.Decoder(ChatBody)

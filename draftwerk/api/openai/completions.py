@@ -9,7 +9,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.messages import Delta, Ended, TokenText
-from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.openai.logprobs import CompletionOffsets, prompt_logprobs
 from draftwerk.api.openai.replies import (
     CompletionChoice,
@@ -17,7 +16,8 @@ from draftwerk.api.openai.replies import (
     CompletionReply,
     PromptLogprobs,
 )
-from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer, score_of
+from draftwerk.api.responses.serializer import GatheredChoice, ReplyMetadata, Serializer, score_of
+from draftwerk.api.shared.usage import RequestMetrics, Usage
 
 OBJECT = "text_completion"
 Told = TypeVar("Told")

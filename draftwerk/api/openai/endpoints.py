@@ -5,17 +5,6 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from draftwerk.api.core.calls import Call
-from draftwerk.api.core.handling import EVENTS, Endpoint, RequestContext, call_of, tenant_of
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.decode import body_of
-from draftwerk.api.fields.grammars import grammar_of, text_form
-from draftwerk.api.fields.half_answers import check_goes_on
-from draftwerk.api.fields.model_choice import loaded_state, served_as
-from draftwerk.api.fields.reply_plan import ReplyPlan
-from draftwerk.api.fields.segments import completion_documents
-from draftwerk.api.fields.tool_notes import note_weakened
 from draftwerk.api.openai import chat_request
 from draftwerk.api.openai.chat import ChatSerializer
 from draftwerk.api.openai.chat_request import ChatRequest
@@ -32,10 +21,21 @@ from draftwerk.api.openai.translate import (
     completion_prompts,
     searched,
 )
-from draftwerk.api.replying import resuming
-from draftwerk.api.replying.resuming import resumable
-from draftwerk.api.replying.serializer import ReplyMetadata
-from draftwerk.api.replying.sse import GenerationResponse
+from draftwerk.api.requests.decode import body_of
+from draftwerk.api.requests.grammars import grammar_of, text_form
+from draftwerk.api.requests.half_answers import check_goes_on
+from draftwerk.api.requests.model_choice import loaded_state, served_as
+from draftwerk.api.requests.reply_plan import ReplyPlan
+from draftwerk.api.requests.segments import completion_documents
+from draftwerk.api.requests.tool_notes import note_weakened
+from draftwerk.api.responses import resuming
+from draftwerk.api.responses.resuming import resumable
+from draftwerk.api.responses.serializer import ReplyMetadata
+from draftwerk.api.responses.sse import GenerationResponse
+from draftwerk.api.shared.calls import Call
+from draftwerk.api.shared.handling import EVENTS, Endpoint, RequestContext, call_of, tenant_of
+from draftwerk.api.shared.ports import ServedModel
+from draftwerk.api.shared.state import ServerState
 
 COMPLETION = msgspec.json.Decoder(CompletionBody)
 

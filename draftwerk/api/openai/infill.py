@@ -9,20 +9,20 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 
 from draftwerk.actors.messages import Delta, Ended
-from draftwerk.api.core.errors import ApiError
-from draftwerk.api.core.handling import EVENTS, Endpoint, RequestContext, call_of
-from draftwerk.api.core.usage import RequestMetrics, Usage
-from draftwerk.api.fields.decode import body_of
-from draftwerk.api.fields.field_rows import knows, no_effect
-from draftwerk.api.fields.field_types import BodyText, Label, TokenBound
-from draftwerk.api.fields.grammars import grammar_of, text_form
-from draftwerk.api.fields.model_choice import loaded_state, served_as
-from draftwerk.api.fields.prompts.gap import Gap, gap_prompt
-from draftwerk.api.fields.reply_plan import ReplyPlan
 from draftwerk.api.openai.schema import SamplingBody
 from draftwerk.api.openai.translate import options
-from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata, Serializer
-from draftwerk.api.replying.sse import GenerationResponse
+from draftwerk.api.requests.decode import body_of
+from draftwerk.api.requests.field_rows import knows, no_effect
+from draftwerk.api.requests.field_types import BodyText, Label, TokenBound
+from draftwerk.api.requests.grammars import grammar_of, text_form
+from draftwerk.api.requests.model_choice import loaded_state, served_as
+from draftwerk.api.requests.prompts.gap import Gap, gap_prompt
+from draftwerk.api.requests.reply_plan import ReplyPlan
+from draftwerk.api.responses.serializer import GatheredChoice, ReplyMetadata, Serializer
+from draftwerk.api.responses.sse import GenerationResponse
+from draftwerk.api.shared.errors import ApiError
+from draftwerk.api.shared.handling import EVENTS, Endpoint, RequestContext, call_of
+from draftwerk.api.shared.usage import RequestMetrics, Usage
 
 FILES_MAX = 256
 SamplerName = Annotated[str, Meta(max_length=64)]

@@ -1,10 +1,10 @@
 """Completion in the middle: `suffix` of `/v1/completions`."""
 
 from draftwerk.actors.client_prompts import Prompt
-from draftwerk.api.core.errors import refused
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.prompts.gap import Gap, gap_prompt
 from draftwerk.api.openai.schema import CompletionBody
+from draftwerk.api.requests.prompts.gap import Gap, gap_prompt
+from draftwerk.api.shared.errors import refused
+from draftwerk.api.shared.state import ServerState
 
 BESIDE = ("echo", "documents", "blend")
 """Fields that are about a prompt of one text."""

@@ -4,9 +4,9 @@ from typing import Generic, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
 
-from draftwerk.api.core.usage import RequestMetrics, ServiceTier, Usage
-from draftwerk.api.fields.tools_schema import CalledFunction
 from draftwerk.api.openai.receipts.receipt import Receipt
+from draftwerk.api.requests.tools_schema import CalledFunction
+from draftwerk.api.shared.usage import RequestMetrics, ServiceTier, Usage
 
 ChoiceT = TypeVar("ChoiceT")
 

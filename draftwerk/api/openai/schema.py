@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from draftwerk.api.core.usage import ServiceTier
-from draftwerk.api.fields.field_rows import CHAT, ONE, ZERO, knows, no_effect, unsupported
-from draftwerk.api.fields.field_types import (
+from draftwerk.api.requests.field_rows import CHAT, ONE, ZERO, knows, no_effect, unsupported
+from draftwerk.api.requests.field_types import (
     MESSAGES_MAX,
     TOKENS_MAX,
     Bias,
@@ -30,9 +29,9 @@ from draftwerk.api.fields.field_types import (
     TokenIds,
     Verbosity,
 )
-from draftwerk.api.fields.segments_schema import BlendBody, Documents, MessagePart, Modules
-from draftwerk.api.fields.text_schema import ResponseFormat, TextFields
-from draftwerk.api.fields.tools_schema import (
+from draftwerk.api.requests.segments_schema import BlendBody, Documents, MessagePart, Modules
+from draftwerk.api.requests.text_schema import ResponseFormat, TextFields
+from draftwerk.api.requests.tools_schema import (
     TOOLS_MAX,
     CallId,
     ChatToolChoice,
@@ -40,6 +39,7 @@ from draftwerk.api.fields.tools_schema import (
     MessageCall,
     Mode,
 )
+from draftwerk.api.shared.usage import ServiceTier
 from draftwerk.speculative.requests.request import CHOICES_MAX
 from draftwerk.speculative.sampling.bounds import (
     LOGPROBS_MAX,

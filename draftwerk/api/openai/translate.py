@@ -6,16 +6,6 @@ from typing import TypeVar, cast
 from msgspec.structs import replace
 
 from draftwerk.actors.client_prompts import Prompt
-from draftwerk.api.core.errors import refused
-from draftwerk.api.core.handling import RequestContext
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.usage import ServiceTier
-from draftwerk.api.fields.deadlines import deadlines_of
-from draftwerk.api.fields.decoding import sampling_of, speculation_of
-from draftwerk.api.fields.field_types import PROMPTS_MAX
-from draftwerk.api.fields.reasoning_request import ReasoningRequest
-from draftwerk.api.fields.reply_plan import ReplyPlan
-from draftwerk.api.fields.segments import blend_of
 from draftwerk.api.openai.schema import (
     ChatBody,
     CompletionBody,
@@ -23,6 +13,16 @@ from draftwerk.api.openai.schema import (
     OpenAIBody,
     SamplingBody,
 )
+from draftwerk.api.requests.deadlines import deadlines_of
+from draftwerk.api.requests.decoding import sampling_of, speculation_of
+from draftwerk.api.requests.field_types import PROMPTS_MAX
+from draftwerk.api.requests.reasoning_request import ReasoningRequest
+from draftwerk.api.requests.reply_plan import ReplyPlan
+from draftwerk.api.requests.segments import blend_of
+from draftwerk.api.shared.errors import refused
+from draftwerk.api.shared.handling import RequestContext
+from draftwerk.api.shared.ports import ServedModel
+from draftwerk.api.shared.usage import ServiceTier
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.request import Options
 
@@ -227,7 +227,7 @@ def options(
         adapter=model.adapter,
         cache_salt=body.cache_salt or "",
         priority=TIERS[body.service_tier or "auto"] if body.priority is None else body.priority,
-        promise=deadlines.promise,
+        slo=deadlines.slo,
         deadline_s=deadlines.deadline_s,
     )
 

@@ -10,7 +10,7 @@ from anyio import to_thread
 from msgspec import structs
 
 from draftwerk.actors.devices.device import DeviceLostError
-from draftwerk.actors.devices.forking import Nursery
+from draftwerk.actors.devices.forking import ForkServer
 from draftwerk.actors.devices.process import ModelRefusedError
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.assembly.loading.model_infos import Report, located, read_infos, read_text
@@ -21,10 +21,10 @@ from draftwerk.assembly.model_processes import (
     TargetDevice,
     TargetProcesses,
     can_fork_for,
+    forked_model,
     measured,
     model_memory,
-    nursery_model,
-    running_nursery,
+    running_fork_server,
     succeeded,
     target_device,
 )
@@ -56,7 +56,7 @@ class LoadedModels:
     """The adapters that requests may name."""
     fingerprint: str = ""
     """As in `ServedModel`."""
-    nursery: Nursery | None = None
+    fork_server: ForkServer | None = None
     """The process that forks the target's, where there is such a process of its own."""
 
     @property
@@ -70,8 +70,8 @@ class LoadedModels:
         found = {"target": target.process_id}
         if isinstance(target, RecoveringTarget):
             found = target.processes
-        if self.nursery is not None:
-            found["nursery"] = self.nursery.process_id
+        if self.fork_server is not None:
+            found["fork_server"] = self.fork_server.process_id
         return found
 
 
@@ -82,7 +82,7 @@ class KnownModel:
     text: TextTokenizer | None = None
     ready: Ready | None = None
     """The measurements of its last process."""
-    nursery: Nursery | None = None
+    fork_server: ForkServer | None = None
     """The process that forks those of all models."""
     attached: tuple[tuple[str, str], ...] = ()
     """As in `ModelOptions`."""
@@ -97,15 +97,15 @@ async def load_models(
 ) -> AsyncGenerator[LoadedModels, None]:
     """Run the model processes while the block lasts. Raises ConfigError."""
     async with AsyncExitStack() as own:
-        nursery = known.nursery
-        if nursery is None:  # before anything is read: importing takes longest
-            nursery = await own.enter_async_context(running_nursery(can_fork_for(settings)))
-        yield await own.enter_async_context(_loaded(settings, report, known, nursery))
+        fork_server = known.fork_server
+        if fork_server is None:  # before anything is read: importing takes longest
+            fork_server = await own.enter_async_context(running_fork_server(can_fork_for(settings)))
+        yield await own.enter_async_context(_loaded(settings, report, known, fork_server))
 
 
 @asynccontextmanager
 async def _loaded(
-    settings: EngineSettings, report: Report, known: KnownModel, nursery: Nursery | None
+    settings: EngineSettings, report: Report, known: KnownModel, fork_server: ForkServer | None
 ) -> AsyncGenerator[LoadedModels, None]:
     target_info, draft_info = await run_in_daemon_thread(read_infos, settings, report)
     settings = located(settings, target_info, draft_info)
@@ -117,13 +117,13 @@ async def _loaded(
     options = planned.target_options
     if known.ready is not None:
         options = measured(options, known.ready)
-    own = None if known.nursery else nursery
+    own = None if known.fork_server else fork_server
     if own is not None:
-        own.prepare(nursery_model(target_info))
+        own.prepare(forked_model(target_info))
     # A server that waits for its only model gives it all there is.
-    loads_behind, attached = known.nursery is not None, known.attached
+    loads_behind, attached = known.fork_server is not None, known.attached
     options = structs.replace(options, loads_behind=loads_behind, attached=attached)
-    first = TargetProcesses(options, memory, settings.silence_s, nursery)
+    first = TargetProcesses(options, memory, settings.silence_s, fork_server)
     target = target_device(first)
     try:
         text = known.text or await to_thread.run_sync(
@@ -146,7 +146,7 @@ async def _loaded(
             fingerprint=await to_thread.run_sync(
                 fingerprint_of, settings, planned.dtype, target_info, ready, adapters, hashing
             ),
-            nursery=own,
+            fork_server=own,
         )
     except (ModelRefusedError, DeviceLostError) as error:
         raise ConfigError(str(error)) from None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk.assembly.approximation_tables import kept_blend, kept_quality
 from draftwerk.assembly.loading.loaded_models import LoadedModels
 from draftwerk.assembly.lora_adapters import LoraAdapters

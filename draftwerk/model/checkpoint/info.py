@@ -22,7 +22,7 @@ from draftwerk.model.checkpoint.stacked_experts import unstacked
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.text_part import text_tensors
 from draftwerk.model.checkpoint.vector_form import vector_form
-from draftwerk.speculative.requests.reading import VectorForm
+from draftwerk.speculative.requests.pooling import VectorForm
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 

@@ -8,7 +8,7 @@ import msgspec
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.speculative.requests.reading import Pooling, VectorForm
+from draftwerk.speculative.requests.pooling import Pooling, VectorForm
 
 MODULES = "modules.json"
 PROMPTS = "config_sentence_transformers.json"

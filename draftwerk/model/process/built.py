@@ -16,7 +16,7 @@ from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.text.grammar import Grammars, grammars_of
 from draftwerk.speculative.costs.roofline import Roofline
-from draftwerk.speculative.protocol.forks import NurseryModel
+from draftwerk.speculative.protocol.forks import ForkedModel
 
 
 class Built(NamedTuple):
@@ -69,7 +69,7 @@ def page_fingerprint(options: ModelOptions, directory: Path, words: tuple[str, .
     return "" if found is None else found.hex()
 
 
-def grammars_for(model: NurseryModel) -> Grammars | None:
+def grammars_for(model: ForkedModel) -> Grammars | None:
     """Return the grammars over a model's tokens, before anything else of it is read."""
     return grammars_of(Path(model.directory), model.vocab_size, model.stop_token_ids)
 

@@ -27,8 +27,8 @@ from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.rank_round import RankRound
 from draftwerk.model.step.around_steps import attached
 from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.drafted_target import DraftedTargets, SpeculativeRunner
 from draftwerk.model.step.options.step_options import target_runner
+from draftwerk.model.step.speculative_runner import SpeculativeRunner, SpeculativeRunners
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
@@ -141,7 +141,7 @@ def target_maker(
 
     if options.sources is None:
         return runner
-    return DraftedTargets(runner, options.sources, costs, built.roofline, draft_model).make
+    return SpeculativeRunners(runner, options.sources, costs, built.roofline, draft_model).make
 
 
 def _rank(built: BuiltRank, options: ModelOptions) -> ModelWorker:

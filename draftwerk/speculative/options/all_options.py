@@ -69,10 +69,10 @@ def scored_prompt(
 def pooled_prompt(
     factory: SequenceFactory, request: EncodedRequest, text: TextSequence
 ) -> TextSequence:
-    if (reading := request.options.reading) is None:
+    if (pooling := request.options.pooling) is None:
         return text
     text.request = replace(text.request, tokens_max=0, draft_max=0, methods=())
-    own = {"scored": request.options.scored_from, "reading": reading}
+    own = {"scored": request.options.scored_from, "pooling": pooling}
     return text.extended(PooledPrompt, **own)
 
 

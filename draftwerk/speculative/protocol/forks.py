@@ -1,4 +1,4 @@
-"""Messages between the server and its nursery of model processes."""
+"""Messages between the server and its fork server of model processes."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ DESCRIPTORS_MAX = 8
 """The most descriptors that come with one."""
 
 
-class NurseryModel(msgspec.Struct, frozen=True, tag=True):
-    """The model whose processes a nursery will fork: it makes the tables of its tokens before."""
+class ForkedModel(msgspec.Struct, frozen=True, tag=True):
+    """The model whose processes will be forked: the fork server makes its tokens' tables before."""
 
     directory: str
     vocab_size: int

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.reading import Reading
+from draftwerk.speculative.requests.pooling import PoolingParams
 from draftwerk.speculative.requests.slo import TIME_MAX_S, Slo, StageTimes
 from draftwerk.speculative.sampling.bounds import (
     PREDICTION_MAX,
@@ -94,7 +94,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
     scored_from: Annotated[int, Meta(ge=0)] = 0
     """The first prompt token that is reported: those before it may come from the prefix cache."""
-    reading: Reading | None = None
+    pooling: PoolingParams | None = None
     """The reading wanted of a prompt that is not continued; then no other field shapes a text."""
     reply: ReplyFormat | None = None
     """How reasoning, text and calls are told apart; None for a reply that is text alone."""
@@ -115,7 +115,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Replaces the tenant in `name_space`, so that callers may share one or split their own."""
     priority: Annotated[int, Meta(ge=-1000, le=TOKEN_ID_MAX + 1)] = 0
     """Lower is sooner."""
-    promise: Slo | None = None
+    slo: Slo | None = None
     """The promise to its reader; None means what the server promises everybody."""
     deadline_s: Annotated[float, Meta(ge=0, le=TIME_MAX_S)] = 0.0
     """From its arrival until it fails unless its text has begun; 0 means never."""
@@ -134,7 +134,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def waited(self, wait_s: float) -> "Options":
         """Return them for a reader who waited so much longer, where anything depends on that."""
-        if self.promise is None and not self.deadline_s:
+        if self.slo is None and not self.deadline_s:
             return self
         return msgspec.structs.replace(self, waited_s=self.waited_s + wait_s)
 

@@ -19,7 +19,7 @@ from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.tables import BlockCopy
 from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, NewSequence, Row, VerifiedRow
-from draftwerk.speculative.requests.reading import ReadPrompt
+from draftwerk.speculative.requests.pooling import PoolingOutput
 from draftwerk.speculative.requests.request import SequenceRequest
 from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.requests.tally import QueueTurn, ScoredTokens, Tally
@@ -44,7 +44,7 @@ class SequenceProgress(msgspec.Struct, frozen=True):
     """Prompt tokens whose log-probabilities have become known."""
     margin: float | None = None
     """By how much the last token beats the one that was given in its place, in nats."""
-    read_prompt: ReadPrompt | None = None
+    pooling_output: PoolingOutput | None = None
     """The result of a prompt that was only to be read."""
 
 

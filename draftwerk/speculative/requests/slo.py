@@ -111,7 +111,7 @@ class Deadlines:
 
     arrived_s: float = 0.0
     """Its arrival; what is promised is counted from here."""
-    promise: Slo = NO_SLO
+    slo: Slo = NO_SLO
     """The promise to its reader."""
     expires_s: float = inf
     """When it fails unless its text has begun by then."""
@@ -127,14 +127,14 @@ class Deadlines:
     @property
     def due_s(self) -> float:
         """When its first token is due."""
-        ttft = self.promise.ttft
+        ttft = self.slo.ttft
         return min(self.arrived_s + ttft, self.expires_s) if ttft else self.expires_s
 
     def ahead_s(self, generated: int, now_s: float) -> float:
         """Return by how much its tokens came before they were due, or after if below 0."""
         if not self.first_count:
             return 0.0
-        due_s = self.first_s + self.promise.tpot * (generated - self.first_count)
+        due_s = self.first_s + self.slo.tpot * (generated - self.first_count)
         return due_s - now_s
 
     def begin_device(self, now_s: float) -> None:

@@ -101,7 +101,7 @@ class SequenceFactory:
         arrived_s = came_s - options.waited_s
         return Deadlines(
             arrived_s=arrived_s,
-            promise=self.limits.promise if options.promise is None else options.promise,
+            slo=self.limits.slo if options.slo is None else options.slo,
             expires_s=arrived_s + (options.deadline_s or inf),
             times=request.times,
         )

@@ -18,7 +18,7 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens computed in a round, drafts included."""
     draft_max: int = 7
     """Drafted tokens in a row."""
-    promise: Slo = NO_SLO
+    slo: Slo = NO_SLO
     """To every request that has no promise of its own."""
     pause_s: float = inf
     """The time that a round with texts and prompts may take, if a round of texts alone takes no

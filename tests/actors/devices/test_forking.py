@@ -12,15 +12,15 @@ import anyio
 import pytest
 
 from draftwerk.actors.devices.child import Child, spawn
-from draftwerk.actors.devices.forking import ForkedChild, Nursery, can_fork
-from draftwerk.speculative.protocol.forks import NurseryModel, Order
+from draftwerk.actors.devices.forking import ForkedChild, ForkServer, can_fork
+from draftwerk.speculative.protocol.forks import ForkedModel, Order
 from draftwerk.speculative.protocol.frames import FrameKind
 from tests.actors.loops import on_both_loops
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="a process has no descriptor here")
 ECHO = """
 import json, os, sys
-from draftwerk.model.process import nursery, worker
+from draftwerk.model.process import fork_server, worker
 from draftwerk.speculative.protocol.frames import FrameKind
 
 def run(role, options, grammars=None):
@@ -36,13 +36,18 @@ def run(role, options, grammars=None):
 
 worker.run = run
 """
-COMMAND = [sys.executable, "-P", "-c", ECHO + "nursery.main(lambda: lambda model: model.directory)"]
+COMMAND = [
+    sys.executable,
+    "-P",
+    "-c",
+    ECHO + "fork_server.main(lambda: lambda model: model.directory)",
+]
 ALONE = [sys.executable, "-P", "-c", ECHO + "run('alone', '{\"word\": 7}')"]
 
 
 @asynccontextmanager
-async def nursery() -> AsyncGenerator[Nursery]:
-    found = Nursery(COMMAND)
+async def fork_server() -> AsyncGenerator[ForkServer]:
+    found = ForkServer(COMMAND)
     await found.start()
     try:
         yield found
@@ -76,7 +81,7 @@ def is_running(process_id: int) -> bool:
 async def test_a_forked_process_is_what_was_ordered() -> None:
     descriptor = os.memfd_create("shared")
     os.write(descriptor, b"pages")
-    async with nursery() as found:
+    async with fork_server() as found:
         order = Order("target", {"word": 5, "shared": descriptor}, ("shared",))
         child = await found.spawn(order, [descriptor], never)
         expected = {"role": "target", "forked": True, "word": 5, "shared": "pages"}
@@ -89,8 +94,8 @@ async def test_a_forked_process_is_what_was_ordered() -> None:
 
 @on_both_loops
 async def test_what_was_prepared_for_a_model_is_there_in_each_process_and_after_a_restart() -> None:
-    async with nursery() as found:
-        found.prepare(NurseryModel("of this model", 9, (2,)))
+    async with fork_server() as found:
+        found.prepare(ForkedModel("of this model", 9, (2,)))
         for word in (1, 2):
             child = await found.spawn(Order("target", {"word": word}, ()), [], never)
             assert (await said(child))["grammars"] == "of this model"
@@ -105,7 +110,7 @@ async def test_what_was_prepared_for_a_model_is_there_in_each_process_and_after_
 
 @on_both_loops
 async def test_a_killed_nursery_is_replaced_before_anyone_needs_it() -> None:
-    async with nursery() as found, anyio.create_task_group() as tasks:
+    async with fork_server() as found, anyio.create_task_group() as tasks:
         tasks.start_soon(found.watch, 0.01)
         for word in (1, 2):
             killed = found.process_id
@@ -121,7 +126,7 @@ async def test_a_killed_nursery_is_replaced_before_anyone_needs_it() -> None:
 
 @on_both_loops
 async def test_a_stopped_process_is_ended_too() -> None:
-    async with nursery() as found:
+    async with fork_server() as found:
         child = await found.spawn(Order("target", {"word": 1}, ()), [], never)
         await said(child)
         os.kill(child.process_id, signal.SIGSTOP)
@@ -131,7 +136,7 @@ async def test_a_stopped_process_is_ended_too() -> None:
 
 @on_both_loops
 async def test_what_was_forked_outlives_the_nursery_and_ends_with_its_pipe() -> None:
-    async with nursery() as found:
+    async with fork_server() as found:
         child = await found.spawn(Order("target", {"word": 1}, ()), [], never)
         await said(child)
     assert is_running(child.process_id)
@@ -143,7 +148,7 @@ async def test_what_was_forked_outlives_the_nursery_and_ends_with_its_pipe() -> 
 
 @on_both_loops
 async def test_without_a_nursery_a_process_is_started_the_long_way_and_the_nursery_anew() -> None:
-    async with nursery() as found:
+    async with fork_server() as found:
         assert found.process_id is not None
         os.kill(found.process_id, signal.SIGKILL)
         child = await found.spawn(Order("target", {"word": 1}, ()), [], alone)

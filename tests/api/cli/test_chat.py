@@ -10,7 +10,7 @@ import pytest
 from draftwerk.actors.client_prompts import Chat
 from draftwerk.api.cli import chat
 from draftwerk.api.cli.chat import COLOURS, ChatSession, command, reason, speed
-from draftwerk.api.core.config import Settings, load
+from draftwerk.api.shared.config import Settings, load
 from draftwerk.assembly import doctor
 from draftwerk.assembly.round_limits import MeasuredModel
 from draftwerk.machine import threads

@@ -7,7 +7,7 @@ from draftwerk.api.cli.arguments import parser
 from draftwerk.api.cli.elsewhere import OTHER, SAME, translated
 from draftwerk.api.cli.flag_groups import FLAG_GROUPS
 from draftwerk.api.cli.other_servers import OTHER_COMMANDS, SAME_VALUES
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.settings.setting_fields import fields_of
 
 OBEYED = {

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from draftwerk.__main__ import main
-from draftwerk.api.core.config import Settings
+from draftwerk.api.shared.config import Settings
 from draftwerk.assembly.doctor import findings
 from tests.model.checkpoint.test_gguf import write_gguf
 from tests.support.tiny_models import save_tiny_with_text

@@ -15,12 +15,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from draftwerk.api.app.server import HttpServer, bind
 from draftwerk.api.cli.banner import banner
-from draftwerk.api.core.config import load
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.serving.server import HttpServer, bind
+from draftwerk.api.shared.config import load
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.requests.reading import VectorForm
+from draftwerk.speculative.requests.pooling import VectorForm
 from tests.api.support.serve_fake import build
 from tests.support.waiting import DEADLINE_S
 
@@ -299,7 +299,7 @@ def test_the_banner_says_which_format_is_served_of_which_file(
 
 WATCHED = """
 import gc
-from draftwerk.api.serving.watchers import bound_collections
+from draftwerk.api.app.watchers import bound_collections
 
 seen = {0: [], 1: [], 2: []}
 

@@ -10,9 +10,9 @@ import pytest_asyncio
 
 from benchmarks.reliability.disconnects import Leaver
 from draftwerk.actors.engine import Engine
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.serving.app import create_app
+from draftwerk.api.app.app import create_app
+from draftwerk.api.shared.ports import ServedModel
+from draftwerk.api.shared.state import ServerState
 from draftwerk.model.text.tokenizer import TextTokenizer
 from tests.api.conftest import hosting, settings
 from tests.api.openai.test_response_format import held

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from websockets.asyncio.client import connect
 
-from draftwerk.api.core.calls import WRITTEN_MAX
+from draftwerk.api.shared.calls import WRITTEN_MAX
 from tests.api.conftest import Served, serving
 from tests.api.support.fake_engine import FakeEngine
 from tests.support.waiting import until

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from draftwerk.actors.messages import Delta, Ended, SequenceStats
-from draftwerk.api.core.generation import Generation, merged, opened
-from draftwerk.api.core.request_timer import Histograms, RequestTimer
+from draftwerk.api.shared.generation import Generation, merged, opened
+from draftwerk.api.shared.request_timer import Histograms, RequestTimer
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.api.conftest import Served

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.speculative.requests.reading import VectorForm
+from draftwerk.speculative.requests.pooling import VectorForm
 from tests.api.conftest import MODEL, Served
-from tests.api.openai.reading.test_endpoints import direction
+from tests.api.openai.pooling.test_endpoints import direction
 from tests.api.support.fake_engine import WIDTH
 
 

@@ -7,11 +7,11 @@ import pytest
 from msgspec import structs
 
 from draftwerk.actors.messages import Delta, Ended, SequenceStats, TokenText
-from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.logprobs import prompt_logprobs
 from draftwerk.api.openai.replies import PromptLogprob
-from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
+from draftwerk.api.responses.serializer import GatheredChoice, ReplyMetadata
+from draftwerk.api.shared.usage import RequestMetrics, Usage
 from draftwerk.speculative.requests.middle import MiddleTokens
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling

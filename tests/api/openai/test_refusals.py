@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from draftwerk.api.anthropic.schema import MessagesBody
-from draftwerk.api.fields.field_rows import rows_of
 from draftwerk.api.ollama.schema import OllamaOptions
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
+from draftwerk.api.requests.field_rows import rows_of
 from tests.api.conftest import Served
 from tests.support.cpu_pace import as_here
 

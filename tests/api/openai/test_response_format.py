@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from draftwerk.actors.engine import Engine
-from draftwerk.api.core.errors import ApiError
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.field_types import GRAMMAR_MAX
-from draftwerk.api.fields.grammars import grammar_of
-from draftwerk.api.fields.text_schema import JsonSchema, ResponseFormat
-from draftwerk.api.serving.app import create_app
+from draftwerk.api.app.app import create_app
+from draftwerk.api.requests.field_types import GRAMMAR_MAX
+from draftwerk.api.requests.grammars import grammar_of
+from draftwerk.api.requests.text_schema import JsonSchema, ResponseFormat
+from draftwerk.api.shared.errors import ApiError
+from draftwerk.api.shared.ports import ServedModel
+from draftwerk.api.shared.state import ServerState
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.model.text.grammar_check import GrammarChecker

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from draftwerk.api.fields.grammars import text_form
 from draftwerk.api.openai.schema import CompletionBody
+from draftwerk.api.requests.grammars import text_form
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.text.grammar import Grammars
 from draftwerk.model.text.vocabulary import read_tokenizer

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from draftwerk.api.replying import resuming
+from draftwerk.api.responses import resuming
 from tests.api.conftest import serving
-from tests.api.replying.test_resuming import begun, events_of, text_of
+from tests.api.responses.test_resuming import begun, events_of, text_of
 from tests.api.support import browser
 from tests.api.support.browser import needs_browser
 from tests.api.support.fake_engine import FakeEngine

@@ -10,8 +10,8 @@ import typing_extensions
 from msgspec import Struct, inspect
 from pydantic import BaseModel
 
-from draftwerk.api.core.errors import MEDIA
-from draftwerk.api.fields.field_rows import rows_of
+from draftwerk.api.requests.field_rows import rows_of
+from draftwerk.api.shared.errors import MEDIA
 from draftwerk.settings.field_faults import alternatives
 
 WRAPPERS = (Required, NotRequired, typing_extensions.Required, typing_extensions.NotRequired)

@@ -35,7 +35,7 @@ from draftwerk.speculative.protocol.state_sums import FRACTION_BITS, LONG
 from draftwerk.speculative.replies.channels import parser_of
 from draftwerk.speculative.replies.half_written import KnownParts, ReplyPiece, open_call
 from draftwerk.speculative.replies.parser import ReplyPart
-from draftwerk.speculative.requests.reading import Reading, ReadPrompt
+from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
 
@@ -239,8 +239,8 @@ class FakeEngine:
             kind, ms = ("slo_unmet", 2500) if "!unmet" in text else ("deadline_exceeded", 0)
             yield Failed(request_id=request_id, kind=kind, reason="late", retry_after_ms=ms)
             return
-        if options.reading is not None:
-            yield read_end(request_id, text, options.reading)
+        if options.pooling is not None:
+            yield read_end(request_id, text, options.pooling)
             return
         choices = [
             FakeChoice(request_id, index, text, len(tokens), options)
@@ -438,7 +438,7 @@ def states_of(text: str) -> list[float]:
     return [dice.uniform(-3, 3) for _ in range(WIDTH)]
 
 
-def read_end(request_id: str, text: str, reading: Reading) -> Ended:
+def read_end(request_id: str, text: str, pooling: PoolingParams) -> Ended:
     """Return the end of a prompt that is read; yes is likelier the more often it says so."""
     fixed = array(LONG, [round(number * 2**FRACTION_BITS) for number in states_of(text)])
     yes = text.count("yes") / 4
@@ -449,9 +449,9 @@ def read_end(request_id: str, text: str, reading: Reading) -> Ended:
         text="",
         token_count=0,
         stats=SequenceStats(prompt_count=len(text.encode()), cached_count=2),
-        read_prompt=ReadPrompt(
-            state_sum=fixed.tobytes() if reading.pooling else b"",
-            answers=(yes - 2.0, -1.0) if reading.answers else (),
+        pooling_output=PoolingOutput(
+            state_sum=fixed.tobytes() if pooling.pooling else b"",
+            answers=(yes - 2.0, -1.0) if pooling.answers else (),
         ),
     )
 

@@ -16,7 +16,7 @@ from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.mailbox import Inbox, Outbox, mailbox
 from draftwerk.actors.messages import Event, Failed
 from draftwerk.actors.monitoring.snapshot import Snapshot
-from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.requests.request import Options
 from draftwerk_cluster.frame_stream import LinkLostError
 from draftwerk_cluster.protocol import ReplicaInfo

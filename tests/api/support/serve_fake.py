@@ -10,9 +10,9 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
-from draftwerk.api.core.config import Settings, load
-from draftwerk.api.core.ports import RunningServer, ServedModel
-from draftwerk.api.serving.server import serve
+from draftwerk.api.app.server import serve
+from draftwerk.api.shared.config import Settings, load
+from draftwerk.api.shared.ports import RunningServer, ServedModel
 from tests.api.support.fake_engine import ByteText, FakeEngine
 
 

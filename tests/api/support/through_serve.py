@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 
 from draftwerk.actors.client_prompts import Prompt
-from draftwerk.api.core.ports import ServedModel
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.requests.request import Options
 from draftwerk_cluster.replica_server import ReplicaServer
 from draftwerk_cluster.replica_state import ReplicaState

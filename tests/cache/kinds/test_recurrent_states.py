@@ -26,7 +26,7 @@ def begun(states: SequenceStates, start: int, stop: int, reach: int, prompt_coun
     return states.row_state(start, stop, reach)
 
 
-def read_prompt(of: StateRules, prompt_count: int) -> SequenceStates:
+def pooling_output(of: StateRules, prompt_count: int) -> SequenceStates:
     """Return the states of a sequence that has read a prompt of its own."""
     states, _ = entered(of, [])
     begun(states, 0, prompt_count, prompt_count, prompt_count)
@@ -52,7 +52,7 @@ def test_a_row_reads_what_the_one_before_has_written() -> None:
 
 def test_a_prompt_goes_on_from_the_last_snapshot_among_its_blocks() -> None:
     of = rules()
-    read_prompt(of, 2 * SIZE + 1).leave()
+    pooling_output(of, 2 * SIZE + 1).leave()
     states, found = entered(of, NAMES[:3])
     assert found == 2
     assert begun(states, 2 * SIZE, 13, 13, 13).source == of.pool.find(b"two")
@@ -64,7 +64,7 @@ def test_a_prompt_goes_on_from_the_last_snapshot_among_its_blocks() -> None:
 
 def test_where_a_prompt_parts_from_others_a_snapshot_is_made() -> None:
     of = rules()
-    read_prompt(of, 4 * SIZE + 1).leave()
+    pooling_output(of, 4 * SIZE + 1).leave()
     parting, found = entered(of, NAMES[:2])
     assert (found, parting.parting) == (0, 2 * SIZE)
     use = begun(parting, 0, 3 * SIZE + 2, 3 * SIZE + 2, 3 * SIZE + 2)
@@ -82,7 +82,7 @@ def test_a_long_prompt_has_some_on_its_way() -> None:
 
 def test_a_reply_has_one_the_newest() -> None:
     of = rules()
-    states = read_prompt(of, 5)
+    states = pooling_output(of, 5)
     for start, end in ((5, 7), (7, 9), (9, 12), (12, 13)):
         begun(states, start, start + 1, start + 4, 5)
         states.end_row(start, end, NAMES)
@@ -93,7 +93,7 @@ def test_a_reply_has_one_the_newest() -> None:
 
 def test_one_that_was_not_reached_is_not_kept() -> None:
     of = rules()
-    states = read_prompt(of, 5)
+    states = pooling_output(of, 5)
     use = begun(states, 5, 6, 9, 5)
     assert [position for position, _ in use.saves] == [8]
     states.end_row(5, 7, NAMES[:1])
@@ -104,7 +104,7 @@ def test_one_that_was_not_reached_is_not_kept() -> None:
 @pytest.mark.parametrize("drafted", [0, 1])
 def test_one_that_only_drafts_reach_leaves_room_for_a_sequence_to_enter(drafted: int) -> None:
     of = rules(count=5)
-    states = read_prompt(of, 5)
+    states = pooling_output(of, 5)
     stop = 2 * SIZE - drafted
     assert len(begun(states, 5, stop, 2 * SIZE, 5).saves) == 1 - drafted
     assert (SequenceStates(of).enter(NAMES[:1]) is None) == (not drafted)
@@ -113,7 +113,7 @@ def test_one_that_only_drafts_reach_leaves_room_for_a_sequence_to_enter(drafted:
 @pytest.mark.parametrize("under_way", [0, 1, 2])
 def test_all_comes_home(under_way: int) -> None:
     of = rules(own=3)
-    read_prompt(of, 9).leave()
+    pooling_output(of, 9).leave()
     states, _ = entered(of, NAMES[:2])
     for row in range(under_way):
         begun(states, 8 + row, 9 + row, 12 + row, 9)
@@ -125,7 +125,7 @@ def test_all_comes_home(under_way: int) -> None:
 def test_branches_go_on_from_a_snapshot_in_turns() -> None:
     """Some in the first round, the others in the next: the snapshot is held until the last."""
     of = rules()
-    read_prompt(of, 2 * SIZE + 1).leave()
+    pooling_output(of, 2 * SIZE + 1).leave()
     states = SequenceStates(of, count=6)
     assert states.enter(NAMES[:2]) == 2
     snapshot = states.latest
@@ -146,7 +146,7 @@ def test_branches_go_on_from_a_snapshot_in_turns() -> None:
 
 def test_snapshots_give_way_to_sequences_and_these_to_nothing() -> None:
     of = rules(count=5)
-    read_prompt(of, 5).leave()
+    pooling_output(of, 5).leave()
     assert of.pool.cached == 1
     first, second = (entered(of, [])[0] for _ in range(2))
     assert of.pool.cached == 1

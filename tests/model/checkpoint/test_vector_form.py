@@ -17,7 +17,7 @@ from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import vector_form
-from draftwerk.speculative.requests.reading import VectorForm
+from draftwerk.speculative.requests.pooling import VectorForm
 from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import save_tiny
 

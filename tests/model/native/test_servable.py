@@ -2,7 +2,7 @@
 
 import pytest
 
-from draftwerk.api.core.config import load
+from draftwerk.api.shared.config import load
 from draftwerk.assembly.loading.model_infos import read_infos
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native import servable

@@ -28,7 +28,7 @@ from draftwerk.model.step.whole_prompts import NO_TEXT, Step, all_seen, one_by_o
 from draftwerk.speculative.options.pooled_prompt import PooledPrompt
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row
 from draftwerk.speculative.protocol.state_sums import summed
-from draftwerk.speculative.requests.reading import Pooling, Reading
+from draftwerk.speculative.requests.pooling import Pooling, PoolingParams
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.gguf_of_hybrids import has_offset
 from tests.support.tiny_gguf import said_by_files, save_gguf
@@ -84,7 +84,7 @@ def make_step(directory: Path, pool: Pool | None, dtype: str = "fp32", kind: str
 def rows_of(number: int, cuts: list[int], pooling: Pooling) -> list[Row]:
     """Return the rows of a text, as the scheduler plans them."""
     tokens = TEXTS[number]
-    reading = Reading(pooling, whole=True)
+    reading = PoolingParams(pooling, whole=True)
     found: list[Row] = []
     for start, stop in zip([0, *cuts], [*cuts, len(tokens)], strict=True):
         scored = span(reading, len(tokens), start, stop)
@@ -104,9 +104,9 @@ def rows_of(number: int, cuts: list[int], pooling: Pooling) -> list[Row]:
     return found
 
 
-def span(reading: Reading, count: int, start: int, stop: int) -> tuple[int, int]:
+def span(pooling: PoolingParams, count: int, start: int, stop: int) -> tuple[int, int]:
     sequence = object.__new__(PooledPrompt)
-    sequence.reading = reading
+    sequence.pooling = pooling
     sequence.request = type("Asked", (), {"prompt_count": count})()
     return sequence.scored_span(start, stop)
 

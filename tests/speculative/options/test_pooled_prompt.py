@@ -9,14 +9,20 @@ from hypothesis import strategies as st
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Row, Verdict
 from draftwerk.speculative.protocol.state_sums import LONG
 from draftwerk.speculative.protocol.step_report import NO_STEP
-from draftwerk.speculative.requests.reading import Reading, ReadPrompt
+from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
 from draftwerk.speculative.requests.request import EncodedRequest, Options
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 from tests.speculative.options.test_scored_prompt import world
 
-READINGS = Reading("mean"), Reading("mean"), Reading("last"), Reading(answers=(4, 2)), None
+READINGS = (
+    PoolingParams("mean"),
+    PoolingParams("mean"),
+    PoolingParams("last"),
+    PoolingParams(answers=(4, 2)),
+    None,
+)
 
 
 def fixed(number: int) -> bytes:
@@ -35,33 +41,33 @@ def decided(row: Row) -> Decision:
     )
 
 
-def run(scheduler: Scheduler, sequences: list[Sequence]) -> dict[str, ReadPrompt]:
-    found: dict[str, ReadPrompt] = {}
+def run(scheduler: Scheduler, sequences: list[Sequence]) -> dict[str, PoolingOutput]:
+    found: dict[str, PoolingOutput] = {}
     for sequence in sequences:
         scheduler.submit(sequence)
     while (round_ := scheduler.plan()) is not None:
         decisions = tuple(map(decided, round_.rows))
         verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, NO_STEP)
         for each in scheduler.commit(verdict, (NO_DRAFT,) * len(round_.rows)):
-            if each.read_prompt is not None:
+            if each.pooling_output is not None:
                 assert each.finish_reason == "stop"
-                found[each.sequence.request.request_id] = each.read_prompt
+                found[each.sequence.request.request_id] = each.pooling_output
         scheduler.check()
     assert scheduler.idle
     assert not scheduler.pool.used
     return found
 
 
-def wanted(reading: Reading, count: int) -> ReadPrompt:
-    if reading.pooling == "mean":
-        return ReadPrompt(fixed(sum(at**2 for at in range(count))))
-    if reading.pooling == "last":
-        return ReadPrompt(fixed((count - 1) ** 2))
-    return ReadPrompt(answers=tuple(-float(each) for each in reading.answers))
+def wanted(pooling: PoolingParams, count: int) -> PoolingOutput:
+    if pooling.pooling == "mean":
+        return PoolingOutput(fixed(sum(at**2 for at in range(count))))
+    if pooling.pooling == "last":
+        return PoolingOutput(fixed((count - 1) ** 2))
+    return PoolingOutput(answers=tuple(-float(each) for each in pooling.answers))
 
 
-def request(name: str, prompt: tuple[int, ...], reading: Reading | None) -> EncodedRequest:
-    options = Options(sampling=Sampling(), tokens_max=9, reading=reading)
+def request(name: str, prompt: tuple[int, ...], pooling: PoolingParams | None) -> EncodedRequest:
+    options = Options(sampling=Sampling(), tokens_max=9, pooling=pooling)
     return EncodedRequest(request_id=name, tokens=prompt, options=options)
 
 
@@ -72,7 +78,7 @@ def test_every_pooled_token_counts_once(data: st.DataObject) -> None:
     scheduler, opener = world(rng.choice([16, 18, 40]), rng.choice([3, 7, 16, 64]))
     shared = tuple(rng.randrange(50) for _ in range(rng.randrange(20)))
     sequences: list[Sequence] = []
-    expected: dict[str, ReadPrompt] = {}
+    expected: dict[str, PoolingOutput] = {}
     for number in range(rng.randint(1, 6)):
         prompt = (*shared, *(rng.randrange(50) for _ in range(rng.randint(1, 24))))
         reading = rng.choice(READINGS)
@@ -86,7 +92,9 @@ def test_a_last_token_takes_a_prefix_and_a_mean_takes_none() -> None:
     scheduler, opener = world(40, 64)
     prompt = tuple(range(20))
     hits: list[int] = []
-    for name, reading in enumerate((Reading("last"), Reading("last"), Reading("mean"))):
+    for name, reading in enumerate(
+        (PoolingParams("last"), PoolingParams("last"), PoolingParams("mean"))
+    ):
         found = run(scheduler, opener.open(request(str(name), prompt, reading), 0.0))
         assert found == {str(name): wanted(reading, len(prompt))}
         hits.append(scheduler.stats.prefix_hits)
@@ -95,7 +103,7 @@ def test_a_last_token_takes_a_prefix_and_a_mean_takes_none() -> None:
 
 def test_what_was_added_before_a_preemption_is_not_added_again() -> None:
     scheduler, opener = world(40, 7)
-    (sequence,) = opener.open(request("r", tuple(range(20)), Reading("mean")), 0.0)
+    (sequence,) = opener.open(request("r", tuple(range(20)), PoolingParams("mean")), 0.0)
     scheduler.submit(sequence)
     round_ = scheduler.plan()
     assert round_ is not None
@@ -103,4 +111,4 @@ def test_what_was_added_before_a_preemption_is_not_added_again() -> None:
     assert scheduler.commit(verdict, (NO_DRAFT,)) == []
     scheduler.running_set.preempt(sequence)
     sequence.forget()
-    assert run(scheduler, []) == {"r": wanted(Reading("mean"), 20)}
+    assert run(scheduler, []) == {"r": wanted(PoolingParams("mean"), 20)}

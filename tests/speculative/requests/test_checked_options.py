@@ -14,7 +14,7 @@ from draftwerk.speculative.requests.checked_options import (
     converted_options,
 )
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.reading import Reading
+from draftwerk.speculative.requests.pooling import PoolingParams
 from draftwerk.speculative.requests.request import Options, Speculation, Written
 from draftwerk.speculative.requests.slo import Slo
 from draftwerk.speculative.sampling.params import Grammar, Sampling
@@ -24,8 +24,8 @@ SOUND = (
     Options(sampling=SAMPLING, tokens_max=2**18, choices=16, stop=("a",) * 16),
     Options(sampling=Sampling(grammar=Grammar("regex", "a" * 10**5)), beam_width=16, choices=3),
     Options(sampling=Sampling(), given=(1, 2, 3), first_choice=15, reply=ReplyFormat()),
-    Options(sampling=Sampling(), reading=Reading("mean"), prompt_logprobs=20, priority=2**31),
-    Options(sampling=Sampling(), blend=Blend(((0, 3), (3, 9))), promise=Slo(ttft=1e6)),
+    Options(sampling=Sampling(), pooling=PoolingParams("mean"), prompt_logprobs=20, priority=2**31),
+    Options(sampling=Sampling(), blend=Blend(((0, 3), (3, 9))), slo=Slo(ttft=1e6)),
 )
 SAMPLING_FAULTS: dict[str, tuple[Any, ...]] = {
     "temperature": (-1.0, 2.5, nan, inf),
@@ -64,8 +64,8 @@ FAULTS: dict[str, tuple[Any, ...]] = {
         Speculation(methods=("a",) * 17),
         Speculation(prediction="a" * (2**20 + 1)),
     ),
-    "promise": (Slo(ttft=-1.0), Slo(tpot=nan)),
-    "reading": (Reading(answers=(-1,)), Reading(answers=(1,) * 65)),
+    "slo": (Slo(ttft=-1.0), Slo(tpot=nan)),
+    "pooling": (PoolingParams(answers=(-1,)), PoolingParams(answers=(1,) * 65)),
     "blend": (Blend(((0, 3), (2, 5))), Blend(((3, 3),)), Blend((), ratio=2.0)),
 }
 

@@ -37,7 +37,7 @@ KINDS: dict[str, Story] = {
     "windows": lambda seed: run(
         Setting(seed, run_ahead=seed % 2 == 0, windows=few_windows(seed), store=seed % 3 == 0)
     ),
-    "deadlines": lambda seed: run(Setting(seed, promise=SOON, policy="last", promised=0.5)),
+    "deadlines": lambda seed: run(Setting(seed, slo=SOON, policy="last", promised=0.5)),
     "segments": lambda seed: run(Setting(seed, blended=0.5, run_ahead=seed % 2 == 0)),
     "pooled": lambda seed: run(Setting(seed, reading=0.4, lost=0.05 * (seed % 2))),
 }

@@ -134,10 +134,10 @@ class World:
         draft_max = rng.choice([0, 2, self.limits.draft_max])
         priority = rng.choice([0, 0, -1, 1])
         space = rng.choice(["", "", "a"])
-        promise, expires_s = self.limits.promise, inf
+        slo, expires_s = self.limits.slo, inf
         if self.hurry is not None:
-            own = [promise, promise, Slo(ttft=0.01), Slo(ttft=0.2, tpot=0.002)]
-            promise = self.hurry.choice(own)
+            own = [slo, slo, Slo(ttft=0.01), Slo(ttft=0.2, tpot=0.002)]
+            slo = self.hurry.choice(own)
             expires_s = self.now_s + self.hurry.choice([inf, inf, 0.0, 0.05, 0.5])
         request_id = f"r{len(self.wanteds)}"
         for sequence in led(
@@ -146,7 +146,7 @@ class World:
             )
             for choice in range(choices)
         ):
-            sequence.deadlines.promise = promise
+            sequence.deadlines.slo = slo
             sequence.deadlines.expires_s = expires_s
             self.scheduler.submit(sequence)
         self.check()
@@ -184,7 +184,7 @@ class World:
             memory=self.scheduler.pools.memory(self.namer, space, len(prompt)),
             deadlines=Deadlines(
                 arrived_s=self.now_s,
-                promise=self.limits.promise,
+                slo=self.limits.slo,
             ),
         )
         want = plain_text(prompt, sampling, tokens_max)
@@ -330,7 +330,7 @@ class World:
     def flush(self) -> None:
         """Run one sequence more, so that the devices are sent all finished ids."""
         last = self.sequence("last", 0, [1], Sampling(temperature=0.0), 1)
-        last.deadlines.promise = NO_SLO
+        last.deadlines.slo = NO_SLO
         self.scheduler.submit(last)
         assert self.plan()
         assert self.reader.histories.keys() == {last.sequence_id}, "an ended sequence is remembered"
@@ -460,7 +460,7 @@ def story(seed: int, steps: int = 60, policy: PolicyFactory | None = None) -> Co
             tokens_max=rng.choice([1, 5, 12, 30]),
             draft_max=rng.choice([0, 1, 4, 7]),
             # A step of the toy takes a millisecond, whatever it holds.
-            promise=rng.choice([Slo(), Slo(tpot=0.0005), Slo(ttft=0.05, tpot=0.0005), Slo(ttft=1)]),
+            slo=rng.choice([Slo(), Slo(tpot=0.0005), Slo(ttft=0.05, tpot=0.0005), Slo(ttft=1)]),
             slo_policy=hurry.choice(POLICIES) if hurry else "serve",
             in_order=seed % 4 == 3,
         ),

@@ -15,9 +15,6 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.types import Message
 
-from draftwerk.api.core.errors import ApiError, ClientGoneError, invalid, refused
-from draftwerk.api.core.handling import Endpoint, json_reply, state_of, tenant_of
-from draftwerk.api.fields.decode import body_of
 from draftwerk.api.http.http_protocol import DISCARD_FACTOR
 from draftwerk.api.openai.batches.kept_files import UPLOAD, TenantFiles
 from draftwerk.api.openai.batches.objects import (
@@ -32,6 +29,9 @@ from draftwerk.api.openai.batches.objects import (
     ListQuery,
 )
 from draftwerk.api.openai.batches.room import BatchRoom
+from draftwerk.api.requests.decode import body_of
+from draftwerk.api.shared.errors import ApiError, ClientGoneError, invalid, refused
+from draftwerk.api.shared.handling import Endpoint, json_reply, state_of, tenant_of
 
 FILE_BYTES_MAX = 200 * 2**20
 FORM_BYTES = 2**16

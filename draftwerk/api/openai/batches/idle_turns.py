@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.batches.objects import LineAnswer
+from draftwerk.api.shared.state import ServerState
 
 POLL_S = 0.01
 """Between two looks at whether others are served."""

@@ -20,8 +20,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from draftwerk.api.core.errors import ApiError, refused
 from draftwerk.api.openai.batches.objects import OVER, BatchObject, FileObject
+from draftwerk.api.shared.errors import ApiError, refused
 
 ObjectT = TypeVar("ObjectT", FileObject, BatchObject)
 

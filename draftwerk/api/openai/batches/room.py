@@ -10,10 +10,10 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
-from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.batches.idle_turns import Turns, others_served
 from draftwerk.api.openai.batches.kept_files import KeptFiles
 from draftwerk.api.openai.batches.running import LINES_MAX, BatchRunner
+from draftwerk.api.shared.state import ServerState
 from draftwerk.settings.setting_fields import ConfigError
 
 

@@ -10,15 +10,6 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.handling import Endpoint, call_of, json_reply, state_of, tenant_of
-from draftwerk.api.core.models import models_of
-from draftwerk.api.core.prompt_tokens import encoded, on_thread
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.deadlines import deadlines_of
-from draftwerk.api.fields.decode import body_of
-from draftwerk.api.fields.field_types import BodyText, Name, Time, TokenIds
-from draftwerk.api.fields.model_choice import held, named_state
 from draftwerk.api.http.connection import while_connected
 from draftwerk.api.openai.receipts.receipt import KIND, VERSION, Receipt
 from draftwerk.api.openai.receipts.recording import RecordKeeper
@@ -28,6 +19,15 @@ from draftwerk.api.openai.receipts.verifying import (
     ReceiptVerifier,
     distance,
 )
+from draftwerk.api.requests.deadlines import deadlines_of
+from draftwerk.api.requests.decode import body_of
+from draftwerk.api.requests.field_types import BodyText, Name, Time, TokenIds
+from draftwerk.api.requests.model_choice import held, named_state
+from draftwerk.api.shared.errors import ApiError, refused
+from draftwerk.api.shared.handling import Endpoint, call_of, json_reply, state_of, tenant_of
+from draftwerk.api.shared.models import models_of
+from draftwerk.api.shared.prompt_tokens import encoded, on_thread
+from draftwerk.api.shared.state import ServerState
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 

@@ -10,15 +10,15 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
-from draftwerk.api.core.calls import Call
-from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.ports import ReceiptSigner, ServedModel
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.core.usage import RequestMetrics, Usage
 from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptText, receipt_of
 from draftwerk.api.openai.receipts.signing import signed
-from draftwerk.api.replying.serializer import GatheredChoice, Serializer
-from draftwerk.api.replying.sse import GenerationResponse
+from draftwerk.api.responses.serializer import GatheredChoice, Serializer
+from draftwerk.api.responses.sse import GenerationResponse
+from draftwerk.api.shared.calls import Call
+from draftwerk.api.shared.errors import ApiError, refused
+from draftwerk.api.shared.ports import ReceiptSigner, ServedModel
+from draftwerk.api.shared.state import ServerState
+from draftwerk.api.shared.usage import RequestMetrics, Usage
 from draftwerk.speculative.requests.request import Options
 
 

@@ -108,7 +108,7 @@ def parameters_of(options: Options) -> dict[str, Any]:
         tenant="",
         cache_salt="",
         priority=0,
-        promise=None,
+        slo=None,
         deadline_s=0.0,
         waited_s=0.0,
         echo=False,
@@ -118,7 +118,7 @@ def parameters_of(options: Options) -> dict[str, Any]:
         speculation=Speculation(),
         given=(),
         first_choice=0,
-        reading=None,
+        pooling=None,
         sampling=replace(
             options.sampling, seed=0, branch=0, stop_token_ids=(), logprob_token_ids=()
         ),

@@ -16,11 +16,11 @@ import msgspec
 from msgspec import Raw, Struct
 
 from draftwerk.actors.messages import Event, Failed
-from draftwerk.api.core.calls import Call
-from draftwerk.api.core.response_store import ResponseStore, StoredResponse
-from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.receipts.issuing import Issuer, issuer_of
 from draftwerk.api.openai.receipts.receipt import Receipt
+from draftwerk.api.shared.calls import Call
+from draftwerk.api.shared.response_store import ResponseStore, StoredResponse
+from draftwerk.api.shared.state import ServerState
 from draftwerk.settings.setting_fields import ConfigError
 
 KEPT_MAX = 1000
@@ -55,7 +55,7 @@ class RecordKeeper:
 
     def recording(self, state: ServerState, call: Call) -> "RequestRecording | None":
         """Return what takes in a request's events; None for what is not recorded."""
-        is_text = call.options.blend is None and call.options.reading is None
+        is_text = call.options.blend is None and call.options.pooling is None
         if call.sent is None or call.half is not None or not is_text:
             return None
         issuers = [issuer_of(state, call.options) for _ in call.prompts]

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import UnsetType
 from msgspec.structs import replace
 
-from draftwerk.api.core.ports import ReceiptSigner
 from draftwerk.api.openai.receipts.receipt import Receipt, Signature
+from draftwerk.api.shared.ports import ReceiptSigner
 from draftwerk.settings.setting_fields import ConfigError
 
 ALGORITHM = "Ed25519"

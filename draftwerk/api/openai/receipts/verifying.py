@@ -10,11 +10,11 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from draftwerk.actors.messages import Delta, Ended, Failed
-from draftwerk.api.core.calls import Call, error_of
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptChoice, options_of
 from draftwerk.api.openai.receipts.soundness import fault
+from draftwerk.api.shared.calls import Call, error_of
+from draftwerk.api.shared.ports import ServedModel
+from draftwerk.api.shared.state import ServerState
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.requests.request import Options
 

@@ -4,10 +4,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from draftwerk.api.fields.field_rows import FieldRows, knows, no_effect
-from draftwerk.api.fields.field_types import MESSAGES_MAX, BodyText, Name, TokenIds
-from draftwerk.api.fields.segments_schema import MessagePart, TextPart
-from draftwerk.api.fields.tools_schema import CallId
+from draftwerk.api.requests.field_rows import FieldRows, knows, no_effect
+from draftwerk.api.requests.field_types import MESSAGES_MAX, BodyText, Name, TokenIds
+from draftwerk.api.requests.segments_schema import MessagePart, TextPart
+from draftwerk.api.requests.tools_schema import CallId
 
 ITEM_TYPES = frozenset(
     (

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 import msgspec
 
 from draftwerk.actors.messages import Failed
-from draftwerk.api.core.calls import Call, SentBody, error_of
-from draftwerk.api.core.errors import ApiError
-from draftwerk.api.core.generation import Generation
-from draftwerk.api.core.memory import HeldBody
-from draftwerk.api.core.models import Release, nothing_held
-from draftwerk.api.core.prompt_tokens import check_length
-from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.responses.responses_serializer import ResponsesSerializer
+from draftwerk.api.shared.calls import Call, SentBody, error_of
+from draftwerk.api.shared.errors import ApiError
+from draftwerk.api.shared.generation import Generation
+from draftwerk.api.shared.memory import HeldBody
+from draftwerk.api.shared.models import Release, nothing_held
+from draftwerk.api.shared.prompt_tokens import check_length
+from draftwerk.api.shared.state import ServerState
 
 QUEUE_MAX = 16
 """Responses that may wait in one stream."""

@@ -7,23 +7,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from draftwerk.api.core.calls import Call
-from draftwerk.api.core.errors import refused
-from draftwerk.api.core.handling import (
-    EVENTS,
-    Endpoint,
-    RequestContext,
-    call_of,
-    json_reply,
-    tenant_of,
-)
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.core.prompt_tokens import count_going_on
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.decode import body_of
-from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
-from draftwerk.api.fields.model_choice import loaded_state, named_state, served_as
-from draftwerk.api.fields.tool_notes import note_weakened, tool_notes
 from draftwerk.api.openai.receipts.issuing import with_receipt
 from draftwerk.api.openai.responses.fitting import fitted_prompt
 from draftwerk.api.openai.responses.items.kept_items import ItemList
@@ -51,9 +34,26 @@ from draftwerk.api.openai.responses.responses_translate import (
     responses_plan,
     responses_prompt,
 )
-from draftwerk.api.replying.resuming import resumable
-from draftwerk.api.replying.serializer import ReplyMetadata
-from draftwerk.api.replying.sse import GenerationResponse
+from draftwerk.api.requests.decode import body_of
+from draftwerk.api.requests.half_answers import check_goes_on, taken_apart
+from draftwerk.api.requests.model_choice import loaded_state, named_state, served_as
+from draftwerk.api.requests.tool_notes import note_weakened, tool_notes
+from draftwerk.api.responses.resuming import resumable
+from draftwerk.api.responses.serializer import ReplyMetadata
+from draftwerk.api.responses.sse import GenerationResponse
+from draftwerk.api.shared.calls import Call
+from draftwerk.api.shared.errors import refused
+from draftwerk.api.shared.handling import (
+    EVENTS,
+    Endpoint,
+    RequestContext,
+    call_of,
+    json_reply,
+    tenant_of,
+)
+from draftwerk.api.shared.ports import ServedModel
+from draftwerk.api.shared.prompt_tokens import count_going_on
+from draftwerk.api.shared.state import ServerState
 
 RESPONSES = msgspec.json.Decoder(ResponsesBody)
 

@@ -10,13 +10,13 @@ Reasoning comes as an item of its own before the text, and each call behind it.
 
 from msgspec import UNSET, Struct, UnsetType
 
-from draftwerk.api.core.errors import ErrorBody
 from draftwerk.api.openai.replies import TokenLogprob
 from draftwerk.api.openai.responses.responses_objects import (
     OutputText,
     ResponseItem,
     ResponseObject,
 )
+from draftwerk.api.shared.errors import ErrorBody
 
 
 class ServerEvent(Struct, frozen=True, tag_field="type"):

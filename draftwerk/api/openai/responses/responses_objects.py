@@ -3,18 +3,18 @@
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from draftwerk.api.core.usage import (
+from draftwerk.api.openai.receipts.receipt import Receipt
+from draftwerk.api.openai.replies import TokenLogprob
+from draftwerk.api.openai.responses.responses_schema import ReasoningWish
+from draftwerk.api.requests.field_types import Verbosity
+from draftwerk.api.requests.text_schema import FlatFormat
+from draftwerk.api.requests.tools_schema import CustomFormat, FlatToolChoice, Mode
+from draftwerk.api.shared.usage import (
     Approximations,
     RequestMetrics,
     SegmentDetails,
     ServiceTier,
 )
-from draftwerk.api.fields.field_types import Verbosity
-from draftwerk.api.fields.text_schema import FlatFormat
-from draftwerk.api.fields.tools_schema import CustomFormat, FlatToolChoice, Mode
-from draftwerk.api.openai.receipts.receipt import Receipt
-from draftwerk.api.openai.replies import TokenLogprob
-from draftwerk.api.openai.responses.responses_schema import ReasoningWish
 
 
 class OutputText(Struct, frozen=True, tag_field="type", tag="output_text"):

@@ -5,19 +5,19 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from draftwerk.api.fields.field_rows import ONE, knows, no_effect, unsupported
-from draftwerk.api.fields.field_types import (
+from draftwerk.api.openai.responses.items_schema import InputItems, InputMessage
+from draftwerk.api.openai.schema import ReasoningBudget, SamplingBody, TemplateVariables
+from draftwerk.api.requests.field_rows import ONE, knows, no_effect, unsupported
+from draftwerk.api.requests.field_types import (
     BodyText,
     Effort,
     Metadata,
     TokenCount,
     Verbosity,
 )
-from draftwerk.api.fields.segments_schema import BlendBody, Documents, Modules
-from draftwerk.api.fields.text_schema import FlatFormat
-from draftwerk.api.fields.tools_schema import FlatToolChoice, FlatTools, Mode
-from draftwerk.api.openai.responses.items_schema import InputItems, InputMessage
-from draftwerk.api.openai.schema import ReasoningBudget, SamplingBody, TemplateVariables
+from draftwerk.api.requests.segments_schema import BlendBody, Documents, Modules
+from draftwerk.api.requests.text_schema import FlatFormat
+from draftwerk.api.requests.tools_schema import FlatToolChoice, FlatTools, Mode
 
 ResponseId = Annotated[str, Meta(min_length=1, max_length=256)]
 ConversationId = Annotated[str, Meta(min_length=1, max_length=256)]

@@ -9,10 +9,6 @@ from msgspec import UNSET, UnsetType
 
 from draftwerk.actors.client_prompts import ChatMessage, ToolCall
 from draftwerk.actors.messages import Delta, Ended
-from draftwerk.api.core.errors import OUT_OF_TIME, TOO_LONG, ApiError
-from draftwerk.api.core.usage import PromptDetails, RequestMetrics, Usage
-from draftwerk.api.fields.text_schema import FlatFormat
-from draftwerk.api.fields.tools_schema import CustomFormat, FlatTool, SpacedTool
 from draftwerk.api.openai.responses.items.response_items import OutputItems
 from draftwerk.api.openai.responses.items.response_tools import offered_tools
 from draftwerk.api.openai.responses.responses_events import (
@@ -39,7 +35,11 @@ from draftwerk.api.openai.responses.responses_schema import (
     TextRequest,
     conversation_id_of,
 )
-from draftwerk.api.replying.serializer import GatheredChoice, ReplyMetadata
+from draftwerk.api.requests.text_schema import FlatFormat
+from draftwerk.api.requests.tools_schema import CustomFormat, FlatTool, SpacedTool
+from draftwerk.api.responses.serializer import GatheredChoice, ReplyMetadata
+from draftwerk.api.shared.errors import OUT_OF_TIME, TOO_LONG, ApiError
+from draftwerk.api.shared.usage import PromptDetails, RequestMetrics, Usage
 from draftwerk.speculative.sampling.params import Sampling
 
 KEPT_CODES = (*OUT_OF_TIME, TOO_LONG)

@@ -16,18 +16,6 @@ import msgspec
 from msgspec import UNSET
 from starlette.types import Message, Receive, Scope, Send
 
-from draftwerk.api.core.calls import Call, SentBody
-from draftwerk.api.core.errors import ApiError, ClientGoneError, SlowClientError, draining, refused
-from draftwerk.api.core.handling import RequestContext
-from draftwerk.api.core.memory import BodyRoom, HeldBody, HeldMessages
-from draftwerk.api.core.models import Release, models_of
-from draftwerk.api.core.response_store import KeptResponses
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.decode import decoded
-from draftwerk.api.fields.half_answers import check_goes_on, taken_apart
-from draftwerk.api.fields.model_choice import named, served_as
-from draftwerk.api.fields.prompts.prompt_modules import with_modules
-from draftwerk.api.fields.tool_notes import note_weakened, tool_notes
 from draftwerk.api.http.connection_ends import abort_of, hang_up_of, message_room_of
 from draftwerk.api.openai.responses.fitting import fitted_prompt
 from draftwerk.api.openai.responses.kept.histories import History
@@ -45,6 +33,24 @@ from draftwerk.api.openai.responses.responses_translate import (
     responses_plan,
 )
 from draftwerk.api.openai.responses.socket_messages import CloseError, message_bytes, stream_of
+from draftwerk.api.requests.decode import decoded
+from draftwerk.api.requests.half_answers import check_goes_on, taken_apart
+from draftwerk.api.requests.model_choice import named, served_as
+from draftwerk.api.requests.prompts.prompt_modules import with_modules
+from draftwerk.api.requests.tool_notes import note_weakened, tool_notes
+from draftwerk.api.shared.calls import Call, SentBody
+from draftwerk.api.shared.errors import (
+    ApiError,
+    ClientGoneError,
+    SlowClientError,
+    draining,
+    refused,
+)
+from draftwerk.api.shared.handling import RequestContext
+from draftwerk.api.shared.memory import BodyRoom, HeldBody, HeldMessages
+from draftwerk.api.shared.models import Release, models_of
+from draftwerk.api.shared.response_store import KeptResponses
+from draftwerk.api.shared.state import ServerState
 
 CLIENT_EVENT = msgspec.json.Decoder(ClientEvent)
 STREAMS_MAX = 8

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import msgspec
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage
-from draftwerk.api.core.errors import refused
-from draftwerk.api.core.handling import RequestContext
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.fields.grammars import flat_grammar_of, text_form
-from draftwerk.api.fields.reasoning_request import ReasoningRequest, reasoning_of
-from draftwerk.api.fields.reply_plan import ReplyPlan, plan_reply
-from draftwerk.api.fields.segments import blend_of, check_unmarked, with_documents
 from draftwerk.api.openai.responses.items.response_tools import offered_tools, response_tools
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.translate import check_include, options
+from draftwerk.api.requests.grammars import flat_grammar_of, text_form
+from draftwerk.api.requests.reasoning_request import ReasoningRequest, reasoning_of
+from draftwerk.api.requests.reply_plan import ReplyPlan, plan_reply
+from draftwerk.api.requests.segments import blend_of, check_unmarked, with_documents
+from draftwerk.api.shared.errors import refused
+from draftwerk.api.shared.handling import RequestContext
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.request import Options
 

@@ -2,10 +2,10 @@
 
 from starlette.types import Receive, Scope, Send
 
-from draftwerk.api.core.errors import ApiError, draining, turned_away
-from draftwerk.api.core.state import ServerState
 from draftwerk.api.http.auth import SUBPROTOCOL
 from draftwerk.api.openai.responses.responses_socket import Socket
+from draftwerk.api.shared.errors import ApiError, draining, turned_away
+from draftwerk.api.shared.state import ServerState
 
 SOCKETS_MAX = 64
 """Open at once for one key."""

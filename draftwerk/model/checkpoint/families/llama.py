@@ -58,7 +58,7 @@ def _some_unrotated(hf: Json) -> Sequence[LayerKind]:
     ]
 
 
-def _heated(hf: Json) -> Graph:
+def _scaled_by_position(hf: Json) -> Graph:
     """Return Ministral 3's graph: its queries grow with their position."""
     rope = hf.get("rope_scaling") or hf.get("rope_parameters")
     rope = rope if isinstance(rope, dict) else {}
@@ -143,7 +143,7 @@ ROWS = (
             required=(HEAT_KEY,),
             rope=_heat_of_gguf,
         ),
-        graph=_heated,
+        graph=_scaled_by_position,
         wrappers=("Mistral3ForConditionalGeneration",),
         layers=alike_in_window,
     ),

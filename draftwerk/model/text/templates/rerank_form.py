@@ -16,7 +16,7 @@ from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import RERANK_FILE, read_modules
 from draftwerk.model.text.templates.chat_template import ChatTemplate
-from draftwerk.speculative.requests.reading import RerankForm
+from draftwerk.speculative.requests.pooling import RerankForm
 
 SYSTEM = (
     "Judge whether the Document meets the requirements based on the Query and the Instruct "

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import merge, nsmallest
 
 from draftwerk.speculative.options.service.overtaking import Overtaking
-from draftwerk.speculative.options.service.promises import unread_prompt
 from draftwerk.speculative.options.service.prompt_shares import PromptQueue, next_credit, rank
 from draftwerk.speculative.options.service.shared_prefixes import awaits_prefix
+from draftwerk.speculative.options.service.slo_times import unread_prompt
 from draftwerk.speculative.requests.sequence import (
     RoundPlan,
     Sequence,

@@ -6,7 +6,9 @@ from itertools import chain
 from math import inf
 
 from draftwerk.speculative.options.service.lengths import TextLengths
-from draftwerk.speculative.options.service.promises import (
+from draftwerk.speculative.options.service.prompt_shares import PromptQueue
+from draftwerk.speculative.options.service.round_budget import DecodingRows, RoundBudget
+from draftwerk.speculative.options.service.slo_times import (
     LateRequest,
     Pace,
     decoding_rows,
@@ -16,8 +18,6 @@ from draftwerk.speculative.options.service.promises import (
     rows_free_s,
     unread_prompts,
 )
-from draftwerk.speculative.options.service.prompt_shares import PromptQueue
-from draftwerk.speculative.options.service.round_budget import DecodingRows, RoundBudget
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.slo import SloPolicy
 from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS, RunningSet, queue_key

@@ -10,13 +10,13 @@ from math import inf
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.options.service.lengths import TextLengths, kind_of, overflows
 from draftwerk.speculative.options.service.overtaking import Overtaking
-from draftwerk.speculative.options.service.promises import decoding_rows, slack_rounds
 from draftwerk.speculative.options.service.prompt_rows import PromptRows
 from draftwerk.speculative.options.service.prompt_shares import PromptQueue
 from draftwerk.speculative.options.service.rejections import Rejections
 from draftwerk.speculative.options.service.round_budget import RoundBudget
 from draftwerk.speculative.options.service.round_sizes import is_revised, revised_tokens
 from draftwerk.speculative.options.service.round_times import RoundTimes
+from draftwerk.speculative.options.service.slo_times import decoding_rows, slack_rounds
 from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.sequence import RoundPlan, Sequence
 from draftwerk.speculative.scheduler.running_set import RunningSet

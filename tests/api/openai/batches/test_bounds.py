@@ -8,12 +8,12 @@ from pathlib import Path
 import openai
 import pytest
 
-from draftwerk.api.core.errors import ApiError
 from draftwerk.api.openai.batches import kept_files, running
 from draftwerk.api.openai.batches.batch_lines import faults_of, request_of
 from draftwerk.api.openai.batches.kept_files import BYTES_MAX, UPLOADS_MAX, TenantFiles
 from draftwerk.api.openai.batches.objects import BatchObject, LineFault
 from draftwerk.api.openai.batches.running import WORKS_MAX, BatchWork
+from draftwerk.api.shared.errors import ApiError
 from tests.api.conftest import DOOR, serving
 from tests.api.openai.batches.test_batches import CHAT, begun, ended, jsonl, line, lines_of
 from tests.api.support.fake_engine import FakeEngine

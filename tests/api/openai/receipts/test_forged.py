@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from draftwerk.api.core.calls import Call
-from draftwerk.api.core.errors import ApiError
-from draftwerk.api.core.state import ServerState
 from draftwerk.api.openai.receipts.receipt import tokens_digest
+from draftwerk.api.shared.calls import Call
+from draftwerk.api.shared.errors import ApiError
+from draftwerk.api.shared.state import ServerState
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.api.conftest import CARD, Served, settings

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from websockets.asyncio.client import connect
 
-from draftwerk.api.core.calls import Call, SentBody
 from draftwerk.api.openai.receipts.recording import RecordKeeper
+from draftwerk.api.shared.calls import Call, SentBody
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.request import Options

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from websockets.asyncio.client import connect
 
 from draftwerk.actors.client_prompts import Chat, ToolCall
-from draftwerk.api.fields.tools_schema import HOSTED
 from draftwerk.api.openai.responses.items.response_tools import (
     CustomInput,
     custom_arguments,
     custom_input,
 )
+from draftwerk.api.requests.tools_schema import HOSTED
 from draftwerk.speculative.replies.formats import written
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS

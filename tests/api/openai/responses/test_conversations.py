@@ -8,14 +8,14 @@ import pytest
 from websockets.asyncio.client import connect
 
 from draftwerk.actors.client_prompts import Chat
-from draftwerk.api.core.response_store import (
+from draftwerk.api.openai.responses.items.kept_items import KnownItems
+from draftwerk.api.openai.responses.kept import conversation_endpoints, histories
+from draftwerk.api.shared.response_store import (
     KeptConversation,
     KeptConversations,
     KeptResponses,
     StoredResponse,
 )
-from draftwerk.api.openai.responses.items.kept_items import KnownItems
-from draftwerk.api.openai.responses.kept import conversation_endpoints, histories
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 
 from draftwerk.actors.client_prompts import Chat, ChatMessage
-from draftwerk.api.core.response_store import KeptResponses, StoredResponse
+from draftwerk.api.shared.response_store import KeptResponses, StoredResponse
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import END, FakeEngine, answer_tokens, prompt_text
 

@@ -114,7 +114,7 @@ def test_no_less_urgent_prompt_goes_before_a_more_urgent_one() -> None:
 
 def test_what_is_due_soon_goes_before_what_is_shorter() -> None:
     due = text(400, 2, 1.0)
-    due.promise = Slo(ttft=1.0)
+    due.slo = Slo(ttft=1.0)
     chats = [text(200, 2, 0.99) for _ in range(20)]
     served(text(6000, 2), due, *chats)
     assert due.first_s < 1.0

@@ -11,7 +11,7 @@ from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.service.round_times import RoundTimes
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Verdict
 from draftwerk.speculative.protocol.step_report import StepReport
-from tests.speculative.options.service.test_promises import submit, world_of
+from tests.speculative.options.service.test_slo_times import submit, world_of
 from tests.speculative.scheduler.scheduler_world import World
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from draftwerk.api.core.errors import refused
-from draftwerk.api.core.response_store import KeptResponses, StoredResponse
 from draftwerk.api.openai.responses.items_schema import InputItems, InputMessage
+from draftwerk.api.shared.errors import refused
+from draftwerk.api.shared.response_store import KeptResponses, StoredResponse
 
 LISTED, LISTED_MAX = 20, 100
 """Items of a list: where a client names no number, and at most."""

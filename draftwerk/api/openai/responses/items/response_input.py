@@ -6,11 +6,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from draftwerk.actors.client_prompts import ChatMessage
-from draftwerk.api.core.errors import MEDIA, refused
-from draftwerk.api.fields.given_turns import check_message
-from draftwerk.api.fields.half_answers import joined_calls
-from draftwerk.api.fields.segments import marked
-from draftwerk.api.fields.tool_request import tool_call
 from draftwerk.api.openai.responses.items.response_tools import CalledName, custom_arguments
 from draftwerk.api.openai.responses.items_schema import (
     AS_TEXT,
@@ -20,6 +15,11 @@ from draftwerk.api.openai.responses.items_schema import (
     InputMessage,
     ReasoningTextPart,
 )
+from draftwerk.api.requests.given_turns import check_message
+from draftwerk.api.requests.half_answers import joined_calls
+from draftwerk.api.requests.segments import marked
+from draftwerk.api.requests.tool_request import tool_call
+from draftwerk.api.shared.errors import MEDIA, refused
 
 ROLES = {"developer": "system"}
 FindItem = Callable[[str], InputMessage | None]

@@ -37,7 +37,7 @@ from draftwerk.api.openai.responses.responses_objects import (
     ReasoningPart,
     ResponseItem,
 )
-from draftwerk.api.replying.serializer import ReplyMetadata
+from draftwerk.api.responses.serializer import ReplyMetadata
 from draftwerk.speculative.replies.parser import ReplyPart
 
 NO_TOOLS = OfferedTools()

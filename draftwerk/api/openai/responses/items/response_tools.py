@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Struct
 
-from draftwerk.api.core.errors import refused
-from draftwerk.api.core.ports import ServedModel
-from draftwerk.api.fields.tool_request import ToolRequest, tool_request
-from draftwerk.api.fields.tools_schema import (
+from draftwerk.api.openai.responses.items.lark_patterns import UndefinedNameError, lark_pattern
+from draftwerk.api.requests.tool_request import ToolRequest, tool_request
+from draftwerk.api.requests.tools_schema import (
     HOSTED,
     CustomFormat,
     FlatTool,
@@ -25,7 +24,8 @@ from draftwerk.api.fields.tools_schema import (
     Mode,
     SpacedTool,
 )
-from draftwerk.api.openai.responses.items.lark_patterns import UndefinedNameError, lark_pattern
+from draftwerk.api.shared.errors import refused
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.replies.grammar import CallMode
 
 INPUT = "input"

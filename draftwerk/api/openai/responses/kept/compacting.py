@@ -11,12 +11,6 @@ from starlette.types import ASGIApp
 
 from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.actors.messages import Delta, Ended
-from draftwerk.api.core.handling import RequestContext, call_of, tenant_of
-from draftwerk.api.core.usage import RequestMetrics, Usage
-from draftwerk.api.fields.decode import body_of
-from draftwerk.api.fields.field_rows import knows, no_effect
-from draftwerk.api.fields.field_types import BodyText, Name
-from draftwerk.api.fields.model_choice import loaded_state, served_as
 from draftwerk.api.openai.responses.fitting import fitted_prompt
 from draftwerk.api.openai.responses.items.kept_items import kept_items
 from draftwerk.api.openai.responses.items.response_input import compacted
@@ -30,8 +24,14 @@ from draftwerk.api.openai.responses.responses_translate import (
     responses_options,
     responses_plan,
 )
-from draftwerk.api.replying.serializer import GatheredChoice
-from draftwerk.api.replying.sse import GenerationResponse
+from draftwerk.api.requests.decode import body_of
+from draftwerk.api.requests.field_rows import knows, no_effect
+from draftwerk.api.requests.field_types import BodyText, Name
+from draftwerk.api.requests.model_choice import loaded_state, served_as
+from draftwerk.api.responses.serializer import GatheredChoice
+from draftwerk.api.responses.sse import GenerationResponse
+from draftwerk.api.shared.handling import RequestContext, call_of, tenant_of
+from draftwerk.api.shared.usage import RequestMetrics, Usage
 
 SUMMARY_TOKENS = 1024
 TASK = (

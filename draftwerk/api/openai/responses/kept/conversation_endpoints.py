@@ -8,16 +8,16 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.handling import Endpoint, json_reply, state_of, tenant_of
-from draftwerk.api.core.response_store import BYTES_MAX, ITEMS_MAX, KeptConversation
-from draftwerk.api.fields.decode import body_of
-from draftwerk.api.fields.field_rows import knows, no_effect
-from draftwerk.api.fields.field_types import Metadata
 from draftwerk.api.openai.responses.items.kept_items import ItemList, input_of, kept_items, listed
 from draftwerk.api.openai.responses.items.response_input import conversation_of
 from draftwerk.api.openai.responses.items_schema import InputMessage
 from draftwerk.api.openai.responses.kept.histories import no_conversation
+from draftwerk.api.requests.decode import body_of
+from draftwerk.api.requests.field_rows import knows, no_effect
+from draftwerk.api.requests.field_types import Metadata
+from draftwerk.api.shared.errors import ApiError, refused
+from draftwerk.api.shared.handling import Endpoint, json_reply, state_of, tenant_of
+from draftwerk.api.shared.response_store import BYTES_MAX, ITEMS_MAX, KeptConversation
 
 ADDED_MAX = 20
 """Items that one request adds, as OpenAI has it."""

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 import msgspec
 
 from draftwerk.actors.client_prompts import ChatMessage
-from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.response_store import (
-    BYTES_MAX,
-    ITEMS_MAX,
-    KeptConversation,
-    KeptResponses,
-    StoredResponse,
-)
-from draftwerk.api.core.state import ServerState
-from draftwerk.api.fields.half_answers import joined_turns
 from draftwerk.api.openai.responses.items.kept_items import KnownItems, kept_items
 from draftwerk.api.openai.responses.items.response_input import conversation_of
 from draftwerk.api.openai.responses.items_schema import InputMessage
 from draftwerk.api.openai.responses.responses_objects import ResponseObject
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody, conversation_id_of
 from draftwerk.api.openai.responses.responses_serializer import ResponsesSerializer
+from draftwerk.api.requests.half_answers import joined_turns
+from draftwerk.api.shared.errors import ApiError, refused
+from draftwerk.api.shared.response_store import (
+    BYTES_MAX,
+    ITEMS_MAX,
+    KeptConversation,
+    KeptResponses,
+    StoredResponse,
+)
+from draftwerk.api.shared.state import ServerState
 
 
 @dataclass(slots=True)

@@ -6,14 +6,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from draftwerk.api.core.errors import ApiError, refused
-from draftwerk.api.core.handling import json_reply, state_of, tenant_of
-from draftwerk.api.core.kept_streams import KeptStream
 from draftwerk.api.openai.responses.items.kept_items import listed
 from draftwerk.api.openai.responses.responses_events import Incomplete
 from draftwerk.api.openai.responses.responses_objects import DeletedResponse
-from draftwerk.api.replying.resuming import resumed
-from draftwerk.api.replying.sse import framed
+from draftwerk.api.responses.resuming import resumed
+from draftwerk.api.responses.sse import framed
+from draftwerk.api.shared.errors import ApiError, refused
+from draftwerk.api.shared.handling import json_reply, state_of, tenant_of
+from draftwerk.api.shared.kept_streams import KeptStream
 
 
 async def stored_response(request: Request) -> ASGIApp:
