@@ -7,6 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from draftwerk.cache.kinds.window_table import NO_WINDOW_BLOCKS, WindowBlocks
+from draftwerk.model.batch.added_rows import AddedRows
 
 
 @dataclass(slots=True)
@@ -74,7 +75,7 @@ class Batch:
     tokens: Tensor
     """[T] token ids."""
     positions: Tensor
-    """[T] rope positions; in a tree row a token's position is prefix + depth, not prefix + i."""
+    """[T] rope positions, of a tree's nodes prefix + depth; or [T, pairs], one for each pair."""
     slots: Tensor
     """[T] where K and V go: block * block_size + offset, in the flattened (block, offset) axis."""
     row_starts: Tensor
@@ -104,6 +105,7 @@ class Batch:
     """The state of each sequence, in the order of tokens."""
     paths: Tensor | None = None
     """[T, 64] the new tokens of each path, sorted once for the layers of an attention in order."""
+    added: AddedRows | None = None
     window: "Batch | None" = None
     """The same with slots and tables of `Pages.window`, any block for one behind the windows."""
 
@@ -122,9 +124,7 @@ class Facts:
 
 def facts_of(batch: Batch) -> Facts:
     """Return the batch's own facts, or read them off the tensors."""
-    if batch.facts is not None:
-        return batch.facts
-    return Facts(
+    return batch.facts or Facts(
         int(batch.row_starts.diff().max()),
         int(batch.kv_lengths.max()),
         bool((batch.ancestors != -1).any()),

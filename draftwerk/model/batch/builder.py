@@ -90,12 +90,10 @@ class BatchBuilder:
         """
         if not known and not draft.tokens:
             return len(self.outputs)
-        if with_logits:
-            self.outputs.extend(len(self.tokens) + index for index in with_logits)
+        self.outputs.extend(len(self.tokens) + index for index in with_logits)
         own = len(self.tokens), len(known), draft.parents, start
         self.states.append(BatchState(*own, state.source, state.target, state.saves))
-        if with_hidden:
-            self.hidden.extend(len(self.tokens) + index for index in with_hidden)
+        self.hidden.extend(len(self.tokens) + index for index in with_hidden)
         if is_chain(draft):
             self._add_row([*known, *draft.tokens], start, blocks, adapter, window)
         else:

@@ -112,6 +112,8 @@ class TorchForward:
             hidden = self._layer(index, hidden, rotations, batch, pages, last_full)
             own = inputs[index] if index < last_full else inputs[index][batch.outputs]
             hidden = self.inputs.added(layer, hidden, own)
+            if batch.added is not None:
+                hidden = batch.added.behind(index, hidden)
         if not self.shard.is_last:
             return hidden
         self.kept = torch.cat(kept, -1) if kept else None

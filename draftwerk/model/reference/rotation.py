@@ -26,7 +26,7 @@ class Rotaries:
             dtype = torch.float32
         found: list[Rotation] = []
         for rotary, frequencies in zip(self._rotaries, self._frequencies, strict=True):
-            angles = (positions[:, None].float() * frequencies)[:, None]
+            angles = (positions.view(len(positions), -1).float() * frequencies)[:, None]
             cos, sin = angles.cos() * rotary.magnitude, angles.sin() * rotary.magnitude
             found.append((cos.to(dtype), sin.to(dtype)))
         return found

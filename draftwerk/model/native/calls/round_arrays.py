@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from draftwerk.model.batch.added_rows import AddedRows
 from draftwerk.model.batch.batch import Batch, Pages, logit_count_of
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.native.calls.structs import RoundArrays, StateRow
@@ -102,9 +103,23 @@ def arrays_of(batch: Batch, pages: Pages, logits: Tensor, states: Tensor | None)
         if tensor.shape[0] != size:
             raise ValueError(f"{name} has {len(tensor)} entries, not {size}")
         setattr(arrays, name, tensor.data_ptr())
+    arrays.position_count = 1 if batch.positions.ndim == 1 else batch.positions.shape[1]
+    arrays.both_ways = batch.both_ways
+    if batch.added is not None:
+        _set_added(arrays, batch.added)
     if pages.window is not None:
         _set_window(arrays, batch, pages.window)
     return arrays
+
+
+def _set_added(arrays: RoundArrays, added: AddedRows) -> None:
+    """Tell of what is added behind the first layers."""
+    check_tensor("added rows", added.rows, torch.float32)
+    check_tensor("their numbers", added.numbers, torch.int32)
+    if len(added.numbers) != arrays.token_count:
+        raise ValueError(f"{len(added.numbers)} tokens have rows added, not {arrays.token_count}")
+    arrays.added_layers, arrays.added_count = added.rows.shape[:2]
+    arrays.added, arrays.added_rows = added.rows.data_ptr(), added.numbers.data_ptr()
 
 
 def _set_window(arrays: RoundArrays, batch: Batch, pages: Pages) -> None:

@@ -54,8 +54,9 @@ void Forward::cut_into_blocks(Cut &cut, const View &view, bool only_outputs) {
                                   masked ? ancestors.data() + first + begin : nullptr,
                                   batch.seen ? batch.seen + first + begin : nullptr, window,
                                   window ? shape.kept_tiles : 0,
-                                  window && shape.sees_all ? batch.positions + first + begin
-                                                           : nullptr});
+                                  window && (shape.sees_all || batch.both_ways)
+                                      ? batch.positions + first + begin
+                                      : nullptr});
         }
     }
 }

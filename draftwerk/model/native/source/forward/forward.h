@@ -102,6 +102,7 @@ struct Forward : Job {
     void quantise(::Part part, int row, const float *values, Operand &to);
     void embed(int row);
     void keep(int layer);
+    void add_given(int layer, int row);
     int hand_on();
     void normalise(const float *in, const float *weight, int size, bool biased, float *out) const;
     void norm(const std::vector<float> &weight, int row, Operand &to, int to_row,

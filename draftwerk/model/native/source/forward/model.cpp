@@ -320,8 +320,20 @@ const char *Model::refusal(const Batch &batch) const {
             (batch.window_slots && outside(batch.window_slots[i], window_slot_count))) {
             return "a slot is outside the pages";
         }
+        if (batch.added_layers && outside(batch.added_rows[i], batch.added_count) &&
+            batch.added_rows[i] != -1) {
+            return "what is added to a token is not there";
+        }
+    }
+    const int pairs = batch.position_count;
+    const bool by_token = shape.kept_tiles || shape.temperature_beta > 0 || batch.both_ways;
+    if (pairs != 1 && (pairs != shape.angles() || by_token || shape.sees_all)) {
+        return "positions are another model's";
+    }
+    for (int i = 0; i < batch.token_count * pairs; i++) {
         if (batch.positions[i] < 0) return "a position is negative";
     }
+    if (batch.added_layers >= shape.layers) return "there is no layer behind what is added";
     if (outside(batch.logit_count, batch.output_count + 1)) return "more logits than outputs";
     std::vector<bool> is_output(batch.token_count);
     for (int i = 0; i < batch.output_count; i++) {
@@ -357,9 +369,9 @@ const char *Model::refusal(const Batch &batch) const {
             int at = batch.row_starts[r] + i;
             int64_t mask = batch.ancestors[at];
             if (batch.seen) {
-                int least = i ? batch.seen[at - 1] : 0;
-                if (batch.seen[at] <= least || batch.seen[at] > batch.kv_lengths[r]) {
-                    return "what tokens see is not ascending within their row";
+                int least = i ? batch.seen[at - 1] : 1;
+                if (batch.seen[at] < least || batch.seen[at] > batch.kv_lengths[r]) {
+                    return "what tokens see falls within their row";
                 }
             }
             if (mask == -1) continue;

@@ -127,6 +127,12 @@ struct Batch {
     float *kept;                         // of the outputs, before some layers, side by side
     const int32_t *kept_layers;          // ascending
     int64_t kept_count;
+    int32_t position_count;              // of a token: 1, or one for each pair that turns
+    int32_t both_ways;                   // whether windows are around a token's position
+    // What is added behind each of the first layers, [added_layers][added_count][hidden].
+    const float *added;
+    const int32_t *added_rows;           // by token, the row that is added to it; -1: none
+    int32_t added_layers, added_count;
 };
 
 enum class Part {

@@ -52,6 +52,7 @@ void Forward::run_row(int stage, int row) {
     switch ((stage - 1) % STEPS) {
         case INPUTS_NORMED: return norm_inputs(row);
         case ATTENTION_NORM:
+            add_given(index, token_before(index, row));
             return norm(layer.attention_norm, token_before(index, row), space.normal, row);
         case ROPE:
             if (layer.scans()) return mix_token(index, row);
@@ -94,6 +95,14 @@ void Forward::keep(int layer) {
     }
 }
 
+// Adds what the batch has for a token behind the layer before.
+void Forward::add_given(int layer, int row) {
+    if (layer < 1 || layer > batch.added_layers || batch.added_rows[row] < 0) return;
+    const size_t at = static_cast<size_t>(layer - 1) * batch.added_count + batch.added_rows[row];
+    (in_bf16 ? add_to<true> : add_to<false>)(batch.added + at * shape.hidden, shape.hidden,
+                                             hidden(row));
+}
+
 // Leaves the hidden states to the next stage, and ends the job.
 int Forward::hand_on() {
     for (int row = 0; row < batch.token_count; row++) {
@@ -127,8 +136,10 @@ void Forward::embed(int row) {
         }
     }
     if (shape.layer_input) space.normal.put_row(row, x);
+    const int each = batch.position_count > 1;
+    const int32_t *position = batch.positions + static_cast<size_t>(row) * batch.position_count;
     for (int i = 0; i < angles(); i++) {
-        float angle = static_cast<float>(batch.positions[row]) * model.inverse_frequencies[i];
+        float angle = static_cast<float>(position[each * i]) * model.inverse_frequencies[i];
         float magnitude = shape.rotary_magnitudes[i >= shape.rotary_pairs[0]];
         double s, c;
         elementary::sine_and_cosine(angle, s, c);
