@@ -36,6 +36,10 @@ OF_ANY_TEXT = {
     for name in ("Llava", "Mistral3", "Idefics3", "SmolVLM", "InternVL")
 }
 """Classes of text beside pictures whose text part is of any class."""
+QWEN_VISION = {f"Qwen{name}ForConditionalGeneration" for name in ("2VL", "2_5_VL", "3VL")}
+"""Wrappers whose text part has defaults of its own."""
+NEEDED = ("rms_norm_eps", "num_key_value_heads", "vocab_size", "max_position_embeddings")
+"""Their fields whose defaults differ from those of the text's class."""
 WITHOUT_HEAD = {row.base_name: row.hf_name for row in ARCHITECTURES}
 """Classes of what stands before a head, which files that make vectors name."""
 TIED = "tie_word_embeddings"
@@ -114,6 +118,28 @@ def _renamed(row: Architecture, hf: Json) -> Json:
     return {**hf, **renamed}
 
 
+def nested(hf: Json) -> Json:
+    """Return a config whose text's fields are in a `text_config`, beside which older ones of Qwen
+    have them."""
+    if _class_of(hf) not in QWEN_VISION or hf.get("text_config") is not None:
+        return hf
+    beside = ("architectures", "model_type", "vision_config")
+    own = {key: hf[key] for key in (*beside, *OUTER) if key in hf}
+    return {**own, "text_config": {key: hf[key] for key in hf if key not in own}}
+
+
+def _check_own(hf: Json, text: Json) -> None:
+    """Raise Refused for a text part of another class, or that leaves out what its own says."""
+    kind = text.get("model_type")
+    if kind not in (None, f"{hf.get('model_type')}_text"):
+        raise Refused(f"text_config model_type {kind!r} is not supported")
+    rule = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    named = {"rope_theta": rule.get("rope_theta"), **text}
+    for key in (*NEEDED, "rope_theta"):
+        if named.get(key) is None:
+            raise Refused(f"text_config lacks {key}")
+
+
 def _text_of(hf: Json, text: Any) -> Json:
     wrapper = _class_of(hf)
     if wrapper in DRAFTERS:
@@ -123,6 +149,10 @@ def _text_of(hf: Json, text: Any) -> Json:
     outer = {key: hf[key] for key in OUTER if key in hf}
     tied = {TIED: text[TIED]} if TIED in text else {}
     name = WRAPPED.get(wrapper, "")
+    if wrapper in QWEN_VISION:
+        _check_own(hf, text)
+        kind, is_tied = BY_CLASS[name].model_type, text.get(TIED) or outer.get(TIED)
+        tied = {TIED: bool(is_tied), "model_type": kind}
     if wrapper in OF_ANY_TEXT:
         name = BY_TYPE.get(text.get("model_type", "llama"), name)
     return {**text, **outer, **tied, "architectures": [name]}

@@ -8,6 +8,7 @@ from draftwerk.model.checkpoint.architectures import (
     architecture_of,
     check_keys,
     completed,
+    nested,
     wraps_any_text,
 )
 from draftwerk.model.checkpoint.config import LayerKind, ModelConfig, Rotary
@@ -47,6 +48,7 @@ def read_supported(directory: Path) -> Json:
     hf = read_json(directory / "config.json")
     if hf is None:
         raise Refused(f"{directory}: no config.json")
+    hf = nested(hf)
     if not (directory / CARD).is_file():  # whose keys were checked when it was made
         check_keys(hf)
     has_own_head, hf = wraps_any_text(hf), completed(hf)

@@ -18,6 +18,7 @@ NOT_TEXT = (
     "model.vision_tower.",
     "multi_modal_projector.",
     "model.multi_modal_projector.",
+    "visual.",
     "model.visual.",
     "model.vision_model.",
     "model.connector.",

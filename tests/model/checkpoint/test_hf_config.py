@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from draftwerk.model.checkpoint.architectures import check_keys, completed
+from draftwerk.model.checkpoint.architectures import NEEDED, check_keys, completed, nested
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import model_config, read_config
 from draftwerk.model.checkpoint.rope import rotary
@@ -211,3 +211,41 @@ def test_a_wrapper_that_drops_what_a_text_makes_of_logits_is_refused(
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(Refused, match=f"text_config {field} 3.0 is not supported: its wrapper"):
         read_config(tmp_path)
+
+
+QWEN_TEXT = {**SIZES, "max_position_embeddings": 512, "rope_theta": 1e6, "hidden_act": "silu"}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("2VL", "qwen2_vl"), ("2_5_VL", "qwen2_5_vl")])
+def test_qwens_first_files_have_the_texts_fields_beside_the_pictures(name: str, kind: str) -> None:
+    beside = {
+        "architectures": [f"Qwen{name}ForConditionalGeneration"],
+        "model_type": kind,
+        "vision_config": {"depth": 32},
+        "tie_word_embeddings": True,
+    }
+    mrope = {"type": "mrope", "mrope_section": [2, 3, 3]}
+    old = {**beside, **QWEN_TEXT, "image_token_id": 9, "rope_scaling": mrope}
+    rule = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}
+    new = {**beside, "text_config": {**QWEN_TEXT, "model_type": f"{kind}_text"}}
+    new["text_config"] |= {"rope_parameters": rule, "tie_word_embeddings": None}
+    found = [nested(each) for each in (old, new)]
+    for each in found:
+        check_keys(each)
+    configs = [model_config(completed(each), {}) for each in found]
+    assert configs[0] == configs[1]
+    assert configs[0].tied_embeddings and configs[0].architecture == "Qwen2ForCausalLM"
+
+
+@pytest.mark.parametrize("field", [*NEEDED, "rope_theta"])
+def test_what_a_text_beside_qwens_pictures_leaves_out_is_refused(field: str) -> None:
+    text = {key: value for key, value in QWEN_TEXT.items() if key != field}
+    with pytest.raises(Refused, match=f"text_config lacks {field}"):
+        completed({"architectures": ["Qwen3VLForConditionalGeneration"], "text_config": text})
+
+
+def test_a_text_of_another_class_beside_qwens_pictures_is_refused() -> None:
+    hf = {"architectures": ["Qwen3VLForConditionalGeneration"], "model_type": "qwen3_vl"}
+    text = {**QWEN_TEXT, "model_type": "qwen2_5_vl_text"}
+    with pytest.raises(Refused, match="text_config model_type 'qwen2_5_vl_text'"):
+        completed({**hf, "text_config": text})

@@ -102,6 +102,8 @@ ROWS = (
         gguf=GgufNames("qwen2"),
         has_qkv_bias=True,
         layers=sliding(last_slide),
+        rope_types={"mrope": "default"},
+        wrappers=("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration"),
     ),
     Architecture(
         hf_name="Qwen3ForCausalLM",
@@ -110,6 +112,7 @@ ROWS = (
         query_key_norm=lambda _: True,
         **BIASED,
         layers=sliding(last_slide),
+        wrappers=("Qwen3VLForConditionalGeneration",),
     ),
     Architecture(
         hf_name="SmolLM3ForCausalLM",
