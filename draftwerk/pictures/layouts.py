@@ -5,14 +5,17 @@ import torchvision are not used, and this is what they add.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
+
+from draftwerk.pictures.positions import Places, in_grid
 
 PictureInputs = Mapping[str, Any]
 """The values that an image processor returns of one picture."""
 
 
 class PictureFamily(NamedTuple):
-    """A family whose picture tokens are causal, at plain positions."""
+    """A family whose picture tokens are causal."""
 
     layout: Callable[[PictureInputs, int, "PictureLayout"], str]
     """Returns the text for a picture of so many rows."""
@@ -20,6 +23,8 @@ class PictureFamily(NamedTuple):
     """Returns what the image processor is given besides the picture."""
     is_nested: bool = False
     """Whether it takes a list of pictures for each text."""
+    places: Callable[[PictureInputs, Any], Places] | None = None
+    """Returns its rows' positions, by its configuration; None where these are those of tokens."""
 
 
 class PictureLayout(NamedTuple):
@@ -70,6 +75,7 @@ def _between_names(inputs: PictureInputs, count: int, layout: PictureLayout) -> 
     return f"<img>{layout.picture * count}</img>"
 
 
+IN_SECTIONS = PictureFamily(_in_a_row, places=partial(in_grid, takes_turns=False))
 TILED = PictureFamily(_in_tiles, lambda _: {"return_row_col_info": True}, is_nested=True)
 FAMILIES = {
     "LlavaForConditionalGeneration": PictureFamily(_in_a_row),
@@ -79,5 +85,10 @@ FAMILIES = {
     "Idefics3ForConditionalGeneration": TILED,
     "SmolVLMForConditionalGeneration": TILED,
     "InternVLForConditionalGeneration": PictureFamily(_between_names),
+    "Qwen2VLForConditionalGeneration": IN_SECTIONS,
+    "Qwen2_5_VLForConditionalGeneration": IN_SECTIONS,
+    "Qwen3VLForConditionalGeneration": PictureFamily(
+        _in_a_row, places=partial(in_grid, takes_turns=True)
+    ),
 }
 """By the class of Transformers."""

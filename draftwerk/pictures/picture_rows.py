@@ -18,12 +18,14 @@ from msgspec import structs
 from numpy.typing import NDArray
 from torch import Tensor
 
+from draftwerk.model.batch.added_rows import AddedRows
 from draftwerk.model.batch.batch import Batch, Pages
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.process.built import Built
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.step.whole_prompts import Step
 from draftwerk.pictures.placeholders import place_of
+from draftwerk.pictures.positions import Stretch, base_at, stretches, turned
 from draftwerk.speculative.protocol.rounds import NewSequence, Proposal, Row, Verdict
 from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 
@@ -54,19 +56,35 @@ class KeptRows:
     """The rows of pictures in a folder, mapped as they are asked for."""
 
     folder: Path
-    width: int
     _open: OrderedDict[str, PictureRows] = field(default_factory=OrderedDict[str, PictureRows])
 
     def row(self, placeholder: int) -> PictureRows:
         """Return a row. Raises OSError or IndexError where there is none."""
-        key, number = place_of(placeholder)
+        return self.rows(placeholder)[place_of(placeholder).row]
+
+    def rows(self, placeholder: int) -> PictureRows:
+        """Return all rows of a picture. Raises OSError where there are none."""
+        key = place_of(placeholder).key
         if (rows := self._open.get(key)) is None:
-            rows = np.memmap(self.folder / key, np.float32, "r").reshape(-1, self.width)
+            rows = np.load(self.folder / key, mmap_mode="r")
             self._open[key] = rows
             if len(self._open) > OPEN_MAX:
                 self._open.popitem(last=False)
         self._open.move_to_end(key)
-        return rows[number]
+        return rows
+
+
+@dataclass(slots=True)
+class KnownPictures:
+    """The pictures of a sequence."""
+
+    placeholders: Mapping[int, int]
+    """By position."""
+    stretches: list[Stretch] | None = None
+    """Its positions; None before they are asked for."""
+
+
+NO_PICTURES = KnownPictures({})
 
 
 class PicturedForward:
@@ -77,24 +95,37 @@ class PicturedForward:
     ) -> None:
         self._forward, self._block_size = forward, block_size
         self._picture_id = options.picture_id
-        self._kept = KeptRows(Path(options.folder), _width(forward))
+        self._kept = KeptRows(Path(options.folder))
+        self._width = _width(forward)
         self._slots: dict[int, PictureRows] = {}
         """The rows of the round under way, by the slots that their keys and values go to."""
-        self._known: dict[int, dict[int, int]] = {}
-        """The placeholders of each sequence, by position."""
+        self._bases: dict[int, int] = {}
+        """Addends of the positions of tokens in and behind pictures, by slot likewise."""
+        self._known: dict[int, KnownPictures] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._forward, name)
 
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Write the batch's K and V into the pages, return float32 logits [S, vocab]."""
-        slots = batch.slots.tolist() if self._slots else ()
+        slots = batch.slots.tolist() if self._slots or self._bases else ()
         found = {at: self._slots[slot] for at, slot in enumerate(slots) if slot in self._slots}
+        rows = torch.from_numpy(np.stack([*found.values()])) if found else torch.empty(0, 0)
+        own, *deep = rows.split(self._width, 1)
+        places = deep.pop() if deep and deep[-1].shape[1] < self._width else own[:, :0]
+        if self._bases:
+            bases = torch.tensor([self._bases.get(slot, 0) for slot in slots], dtype=torch.int32)
+            batch = replace(batch, positions=turned(batch.positions, bases, [*found], places))
         if not found:
             return self._forward(batch, pages)
-        rows = torch.from_numpy(np.stack([*found.values()]))
+        kind = _activations(self._forward)
+        if deep:
+            numbers = torch.full_like(batch.tokens, -1)
+            numbers[list(found)] = torch.arange(len(found), dtype=numbers.dtype)
+            added = AddedRows(torch.stack(deep).to(kind).float(), numbers)
+            batch = replace(batch, added=added)
         hidden = _embedded(self._forward, batch.tokens)
-        hidden[list(found)] = rows.to(_activations(self._forward)).to(hidden.dtype)
+        hidden[list(found)] = own.to(kind).to(hidden.dtype)
         return self._forward.run_stage(batch, pages, hidden)
 
     def around(self, step: Step) -> Step:
@@ -104,10 +135,11 @@ class PicturedForward:
         def pictured(proposal: Proposal) -> Verdict:
             round_ = proposal.round
             self._slots.clear()
+            self._bases.clear()
             forks = [row for row in round_.rows if row.branch is not None and row.branch.origin]
             for row in forks:
                 assert row.branch is not None
-                self._known[row.sequence_id] = self._known.get(row.branch.origin, {})
+                self._known[row.sequence_id] = self._known.get(row.branch.origin, NO_PICTURES)
             for sequence_id in round_.finished_ids:
                 self._known.pop(sequence_id, None)
             rows = tuple(map(self._taken, round_.rows))
@@ -122,12 +154,13 @@ class PicturedForward:
         if new is not None:
             self._known.pop(row.sequence_id, None)
             if max(new.tokens) >= PLACEHOLDER_MIN:
-                self._known[row.sequence_id] = known = _placeholders(new.tokens)
-                row = structs.replace(row, new_sequence=self._named(new, known))
-        known = self._known.get(row.sequence_id)
-        if known and row.start < row.stop:
+                known = KnownPictures(_placeholders(new.tokens))
+                self._known[row.sequence_id] = known
+                row = structs.replace(row, new_sequence=self._named(new, known.placeholders))
+        known = self._known.get(row.sequence_id, NO_PICTURES)
+        if known.placeholders:
             try:
-                self._slots |= self._looked_up(row, known)
+                self._look_up(row, known)
             except (OSError, ValueError, IndexError):
                 # The rows are gone: without blocks the row fails, and alone.
                 return structs.replace(row, blocks=())
@@ -139,13 +172,19 @@ class PicturedForward:
             tokens[position] = self._picture_id
         return structs.replace(new, tokens=tuple(tokens))
 
-    def _looked_up(self, row: Row, known: Mapping[int, int]) -> dict[int, PictureRows]:
+    def _look_up(self, row: Row, known: KnownPictures) -> None:
+        """Find the rows and positions of what a row may compute."""
+        if known.stretches is None:
+            known.stretches = stretches(known.placeholders, self._kept.rows, self._width)
         size = self._block_size
-        return {
-            row.blocks[at // size] * size + at % size: self._kept.row(known[at])
-            for at in range(row.start, row.stop)
-            if at in known
-        }
+        # A row that continues another begins where that one ends.
+        end = len(row.blocks) * size if row.continues else row.stop + row.draft_max
+        for at in range(row.start, end if known.stretches else row.stop):
+            slot = row.blocks[at // size] * size + at % size
+            if at in known.placeholders:
+                self._slots[slot] = self._kept.row(known.placeholders[at])
+            if known.stretches:
+                self._bases[slot] = base_at(known.stretches, at)
 
 
 def _placeholders(tokens: tuple[int, ...]) -> dict[int, int]:

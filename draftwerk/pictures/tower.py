@@ -21,6 +21,8 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 PIXELS_MAX = 2**25
 """Most pixels of a picture, known before it is unpacked."""
 SIDE_MAX, SIDES_RATIO_MAX = 2**14, 100
+READ = ("pixel_values", "pixel_attention_mask", "image_sizes", "image_grid_thw")
+"""Values of image processors that models are given."""
 TINY = 2
 """Tokens of the text model that is loaded around the tower; none of it is used."""
 
@@ -59,19 +61,23 @@ class Tower:
             raise RuntimeError(f"{len(rows)} rows do not fit {text[:200]!r}")
         path = self.folder / work.digest[:KEY_DIGITS]
         draft = path.with_suffix(".draft")
-        np.ascontiguousarray(rows.numpy()).tofile(draft)
+        if self.family.places is not None:
+            places = self.family.places(inputs, self.layout.config)
+            rows = torch.cat([rows, torch.from_numpy(places)], 1)
+        with draft.open("wb") as file:
+            np.save(file, rows.numpy())
         draft.rename(path)
-        return PictureRead(text, len(rows), rows.nbytes)
+        return PictureRead(text, len(rows), path.stat().st_size)
 
     @torch.inference_mode()
     def _rows(self, inputs: Any) -> torch.Tensor:
         known = {
-            name: torch.as_tensor(np.array(value))
-            for name, value in inputs.items()
-            if name in ("pixel_values", "pixel_attention_mask", "image_sizes")
+            name: torch.as_tensor(np.array(value)) for name, value in inputs.items() if name in READ
         }
-        found = self.model.get_image_features(**known).pooler_output
-        return torch.cat([each.reshape(-1, each.shape[-1]) for each in found]).float().contiguous()
+        found = self.model.get_image_features(**known)
+        parts = [found.pooler_output, *(getattr(found, "deepstack_features", None) or ())]
+        joined = [torch.cat([each.reshape(-1, each.shape[-1]) for each in part]) for part in parts]
+        return torch.cat(joined, 1).float().contiguous()
 
 
 def opened(data: bytes, media_type: str = "") -> Image.Image:

@@ -24,7 +24,7 @@ from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.protocol.rounds import chain as chained
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live
-from tests.support.tiny_pictures import FAMILIES, picture, pixels, save_pictured
+from tests.support.tiny_pictures import FAMILIES, kinds, picture, pixels, save_pictured
 
 PICTURES = [picture(1), picture(2, (64, 40), "JPEG")]
 DIGESTS = ["0123456789ab" + "0" * 20, "ba9876543210" + "1" * 20]
@@ -54,6 +54,7 @@ def oracle(family: str, home: Path) -> Oracle:
 
     text = TextTokenizer(directory)
     picture_id = text.tokenizer.token_to_id(FAMILIES[family].tokens[0])
+    assert picture_id is not None
     prompt, plain = text.encode("<s>Which"), text.encode("<s>Which")
     for digest, data in zip(DIGESTS, PICTURES, strict=True):
         read = tower.read(PictureWork(digest, data))
@@ -66,9 +67,10 @@ def oracle(family: str, home: Path) -> Oracle:
     images = [opened(data) for data in PICTURES]
     inputs = pixels(tower, images)
     with torch.no_grad():
-        found = list(plain)
+        found, logits = list(plain), torch.empty(0)
         for _ in range(COUNT):
-            logits = model(input_ids=torch.tensor([found]), **inputs).logits[0]
+            more = {**inputs, **kinds(tower, found)}
+            logits = model(input_ids=torch.tensor([found]), **more).logits[0]
             found.append(int(logits[-1].argmax()))
         logprobs = logits[len(plain) - 1 :].double().log_softmax(-1)
     return Oracle(directory, rows, picture_id, prompt, plain, found[len(plain) :], logprobs)

@@ -13,9 +13,10 @@ from transformers.models.clip.image_processing_pil_clip import CLIPImageProcesso
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
-from draftwerk.pictures.tower import Tower
+from draftwerk.pictures.tower import READ, Tower
 from tests.support.small_tokenizers import byte_level
 
 API: Any = transformers
@@ -113,6 +114,51 @@ def _internvl(text: dict[str, Any], picture: int) -> Any:
     )
 
 
+QWEN = ("<|image_pad|>", "<|vision_start|>", "<|vision_end|>")
+GRIDS = {
+    **{"hidden_size": 32, "intermediate_size": 64, "depth": 3, "num_heads": 4, "patch_size": 4},
+    **{"spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": HIDDEN},
+}
+
+
+def _in_sections(text: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **text,
+        "head_dim": 8,
+        "rope_parameters": {
+            **{"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 2, 1]},
+        },
+    }
+
+
+def _qwen2_vl(text: dict[str, Any], picture: int) -> Any:
+    vision = {**GRIDS, "embed_dim": 32, "hidden_size": HIDDEN, "mlp_ratio": 2}
+    return API.Qwen2VLConfig(
+        vision_config=vision, text_config=_in_sections(text), image_token_id=picture
+    )
+
+
+def _qwen2_5_vl(text: dict[str, Any], picture: int) -> Any:
+    vision = {**GRIDS, "window_size": 16, "fullatt_block_indexes": [1]}
+    return API.Qwen2_5_VLConfig(
+        vision_config=vision, text_config=_in_sections(text), image_token_id=picture
+    )
+
+
+def _qwen3_vl(text: dict[str, Any], picture: int) -> Any:
+    rule = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [3, 3, 2]}
+    vision = {**GRIDS, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 2]}
+    return API.Qwen3VLConfig(
+        vision_config=vision,
+        text_config={**text, "num_hidden_layers": 3, "rope_parameters": rule},
+        image_token_id=picture,
+    )
+
+
+def _patches() -> Any:
+    return Qwen2VLImageProcessorPil(patch_size=4, min_pixels=256, max_pixels=2304)
+
+
 TILES = tuple(f"<row_{row}_col_{column}>" for row in range(1, 4) for column in range(1, 4))
 IDEFICS = ("<image>", "<fake_token_around_image>", "<global-img>", *TILES)
 TILING: dict[str, Any] = {"size": {"longest_edge": 64}, "max_image_size": {"longest_edge": 32}}
@@ -141,6 +187,9 @@ FAMILIES = {
             size={"height": 32, "width": 32}, crop_to_patches=True, max_patches=4
         ),
     ),
+    "qwen2_vl": Pictured("qwen2_vl_text", QWEN, _qwen2_vl, _patches),
+    "qwen2_5_vl": Pictured("qwen2_5_vl_text", QWEN, _qwen2_5_vl, _patches),
+    "qwen3_vl": Pictured("qwen3_vl_text", QWEN, _qwen3_vl, _patches),
 }
 
 
@@ -186,8 +235,12 @@ def pixels(tower: Tower, images: list[Any]) -> dict[str, torch.Tensor]:
     given = [images] if tower.family.is_nested else images
     more = tower.family.given(tower.layout)
     inputs = tower.processor(images=given, return_tensors="pt", **more)
-    return {
-        name: value
-        for name, value in inputs.items()
-        if name in ("pixel_values", "pixel_attention_mask", "image_sizes")
-    }
+    return {name: value for name, value in inputs.items() if name in READ}
+
+
+def kinds(tower: Tower, tokens: list[int]) -> dict[str, torch.Tensor]:
+    """Return what Transformers' model is told of tokens that are pictures, where it asks."""
+    if tower.family.places is None:
+        return {}
+    found = torch.tensor([tokens]) == tower.model.config.image_token_id
+    return {"mm_token_type_ids": found.int()}

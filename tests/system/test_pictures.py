@@ -33,7 +33,7 @@ from draftwerk.pictures.tower_messages import PictureWork, TowerOptions
 from draftwerk.settings.setting_fields import ConfigError
 from tests.support.hostile_pictures import requests, url_of
 from tests.support.http_server import http_server
-from tests.support.tiny_pictures import FAMILIES, picture, pixels, save_pictured
+from tests.support.tiny_pictures import FAMILIES, kinds, picture, pixels, save_pictured
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -128,7 +128,8 @@ def expected(served: Served, *parts: str | bytes) -> str:
     prompt = len(tokens)
     with torch.no_grad():
         while len(tokens) < prompt + COUNT and tokens[-1] != 1:
-            logits = served.model(input_ids=torch.tensor([tokens]), **inputs).logits
+            more = {**inputs, **kinds(tower, tokens)} if pictures else {}
+            logits = served.model(input_ids=torch.tensor([tokens]), **more).logits
             tokens.append(int(logits[0, -1].argmax()))
     # A character that is cut at the end is not sent.
     return tokenizer.decode(tokens[prompt:], skip_special_tokens=True).rstrip("\ufffd")
@@ -304,6 +305,10 @@ async def test_other_families_answer_as_transformers_after_kills_too(tmp_path, f
         wanted = expected(served, *parts)
         for more in ({}, {"extra_body": {"speculation": {"enabled": False}}}):
             assert text_of(await answer(served, *parts, **more)) == wanted
+        for other in [("Compare ", ONE, "!"), ("Compare ", ONE, " with ", OTHER, "?"), (ONE,)]:
+            found = await answer(served, *other)  # hits in pictures and behind them
+            assert text_of(found) == expected(served, *other), other
+            assert other == (ONE,) or found.usage.prompt_tokens_details.cached_tokens >= 16
         engine: Any = served.running.engine
         tower, target = served.reader.tower.process_id, engine.snapshot().models.processes["target"]
         assert tower is not None
