@@ -91,7 +91,7 @@ def _models() -> Iterator[str]:
     yield "rotation by the longest text of a batch, and code beside the weights. Of a model with"
     yield "images or sound (Gemma 4) it serves the text.\n"
     yield "*Pictures* are read on a CPU by a server of one model in safetensors: LLaVA, Mistral 3,"
-    yield "Idefics 3, SmolVLM, InternVL, Qwen2-VL to 3. They come as base64, or from `--image-hosts`:"
+    yield "Idefics 3, SmolVLM, InternVL, Qwen2-VL to 3. They are base64 or from `--image-hosts`:"
     yield "PNG, JPEG, WebP, BMP, GIF, 20 MiB and 2²⁵ pixels at most, 32 a request. `detail` has no"
     yield "effect. Not beside `blend`, `prompt_logprobs`, `receipt`,"
     yield "`return_token_ids` or `suffix`, nor with `--receipts` or `--record`. Features are"
