@@ -177,7 +177,7 @@ def verify_command(parsed: dict[str, Any]) -> int:
     from draftwerk.api.cli.verify_command import verify
 
     key = parsed["api_key"] or os.environ.get("OPENAI_API_KEY", "")
-    return verify(parsed["file"], server_url(parsed["url"]), key)
+    return verify(parsed["file"], server_url(parsed["url"]), key, parsed["picture"])
 
 
 def cache_command(parsed: dict[str, Any]) -> int:

@@ -81,6 +81,10 @@ class TextTools(Protocol):
         """Return the tokens of a half-written reply, which follows a prompt."""
         ...
 
+    def check_tokens(self, tokens: Sequence[int]) -> None:
+        """Raise ValueError for a number from PLACEHOLDER_MIN on that stands for nothing here."""
+        ...
+
     def check_grammar(self, grammar: Grammar, written: Sequence[int] = ()) -> None:
         """Raise ValueError, in words for the client, for a grammar that cannot be followed, or not
         behind the tokens `written`.

@@ -182,8 +182,7 @@ def tokens_of(text: TextTools, prompt: Prompt) -> tuple[tuple[int, ...], Spans]:
         case str():
             return tuple(text.encode(prompt)), ()
         case _:
-            if max(prompt, default=0) >= PLACEHOLDER_MIN:  # a text alone may have these
-                raise ValueError(f"a token id is outside the vocabulary of {text.vocab_size}")
+            text.check_tokens(prompt)
             return prompt, ()
 
 

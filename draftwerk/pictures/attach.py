@@ -84,7 +84,7 @@ async def build_pictured(settings: Settings, report: Report) -> AsyncGenerator[R
         if not await starting:
             yield running
             return
-        reader = PictureReader(tower, store, running.engine.name_secret, hosts)
+        reader = PictureReader(tower, store, found.picture_id, running.engine.name_secret, hosts)
         watching = asyncio.create_task(reader.supervise())
         own.callback(watching.cancel)
         model = running.model
@@ -94,8 +94,7 @@ async def build_pictured(settings: Settings, report: Report) -> AsyncGenerator[R
 
 def pictured_checkpoint(settings: Settings, report: Report) -> PicturedCheckpoint | None:
     """Return the model's checkpoint if its pictures are read as it is served."""
-    records = settings.receipts or settings.record
-    if not settings.model or settings.images == "off" or records:
+    if not settings.model or settings.images == "off":
         return None
     if settings.ranks > 1 or settings.backend != "auto" or may_use_gpu(settings.device):
         return None

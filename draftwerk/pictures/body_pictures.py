@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from draftwerk.api.shared.errors import refused
 from draftwerk.pictures.placeholders import MARK, MARK_LENGTH
 
-NAMED = re.compile(rb'"(?:image|image_url|input_image|images)"')
+NAMED = re.compile(rb'"(?:image|image_url|input_image|images|pictures)"')
 """In a body that may have a picture."""
 PARTS = {"image_url": "text", "input_image": "input_text", "image": "text"}
 """Types of parts that are pictures, and of a text beside each."""
@@ -51,12 +51,25 @@ def pictures_in(tree: Any, is_ollama: bool) -> Iterator[SentPicture]:
         for at, message in enumerate(_listed(tree.get("messages"))):
             yield from _beside(message, "content", f"messages[{at}].")
         return
+    if "receipts" in tree:
+        yield from _alone(_listed(tree.get("pictures")))
     for name in ("messages", "input"):
         yield from _within(tree.get(name), name)
 
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _alone(urls: list[Any]) -> Iterator[SentPicture]:
+    """Yield the pictures beside receipts, each a URL."""
+    for at, url in enumerate(urls):
+
+        def put(text: str, at: int = at) -> None:
+            urls[at] = text
+
+        field = f"pictures[{at}]"
+        yield _sent(field, _checked_url(url, field), "", put)
 
 
 def _within(value: Any, path: str) -> Iterator[SentPicture]:
@@ -83,6 +96,17 @@ def _part(parts: list[Any], at: int, path: str) -> SentPicture:
             parts[at]["cache_control"] = part["cache_control"]
 
     blocks = parts if kind == "image" else None
+    return _sent(field, sent, media_type, put, blocks)
+
+
+def _sent(
+    field: str,
+    sent: str,
+    media_type: str,
+    put: Callable[[str], None],
+    blocks: list[Any] | None = None,
+) -> SentPicture:
+    """Return a picture of an address or of base64."""
     if _is_address(sent):
         return SentPicture(field, b"", "", put, blocks, sent)
     return SentPicture(field, _bytes(sent, field), media_type, put, blocks)
@@ -126,10 +150,15 @@ def _url(part: dict[str, Any], path: str) -> tuple[str, str, str]:
     if url is None and part.get("file_id") is not None:
         field = f"{path}.file_id"
         raise refused(f"`{field}` is not supported: send a data URL.", field, "unsupported")
+    return field, _checked_url(url, field), ""
+
+
+def _checked_url(url: Any, field: str) -> str:
+    """Return the address or the base64 of a URL."""
     if not isinstance(url, str):
         raise refused(f"`{field}` is required: a data URL.", field, "missing")
     if _is_address(url):
-        return field, url, ""
+        return url
     found = DATA_URL.match(url[:256])
     if found is None:
         said = f"`{field}` is no data URL of a picture in base64."
@@ -137,7 +166,7 @@ def _url(part: dict[str, Any], path: str) -> tuple[str, str, str]:
     if not (found[1] or "").startswith("image/") or not found[3]:
         said = f"`{field}` must be a data URL of a picture in base64."
         raise refused(said, field, "invalid")
-    return field, url[found.end() :], ""
+    return url[found.end() :]
 
 
 def _source(part: dict[str, Any], path: str) -> tuple[str, str, str]:

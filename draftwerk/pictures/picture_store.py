@@ -29,6 +29,10 @@ class KeptPicture:
     """Its tokens by name."""
     rows: int
     size: int
+    source: str = ""
+    """SHA-256 of its bytes."""
+    features: str = ""
+    """SHA-256 of its rows."""
     users: int = 0
     """Requests that need it."""
 
@@ -47,6 +51,10 @@ class PictureStore:
         if found is not None:
             self.kept.move_to_end(digest)
         return found
+
+    def named(self, key: str) -> KeptPicture | None:
+        """Return the picture of a key."""
+        return next((each for each in self.kept.values() if each.digest.startswith(key)), None)
 
     def add(self, picture: KeptPicture) -> None:
         """Keep a picture whose rows are in the folder; others make room for it."""

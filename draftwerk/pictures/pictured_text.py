@@ -8,7 +8,7 @@ from draftwerk.model.text.decode_stream import DecodeStream
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.model.text.turns import Turn
 from draftwerk.pictures.picture_store import KeptPicture, PictureStore
-from draftwerk.pictures.placeholders import MARK, placeholders
+from draftwerk.pictures.placeholders import MARK, place_of, placeholders
 from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 
 
@@ -73,6 +73,12 @@ class PicturedText(TextTokenizer):
             tokens += self._laid_out(self._found(digest))
             tokens += self.encode_following(behind)
         return tokens
+
+    def check_tokens(self, tokens: Sequence[int]) -> None:
+        """Raise ValueError for a placeholder of no picture that is here."""
+        keys = {place_of(token).key for token in tokens if token >= PLACEHOLDER_MIN}
+        if any(self._store.named(key) is None for key in keys):
+            raise ValueError("a picture of the prompt is kept no more: send it again")
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of tokens."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from time import monotonic
@@ -14,13 +14,15 @@ import msgspec
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.api.shared.errors import refused, unavailable
+from draftwerk.api.shared.ports import ReceiptPicture
 from draftwerk.pictures.body_pictures import NAMED, SentPicture, join_blocks, pictures_in
 from draftwerk.pictures.picture_hosts import REQUEST_S, PictureHosts, UnfetchedError
 from draftwerk.pictures.picture_store import KeptPicture, PictureStore
 from draftwerk.pictures.placeholders import mark_of
+from draftwerk.pictures.receipt_pictures import placed, told
 from draftwerk.pictures.tower_messages import PictureRead, PictureWork
 
-NOT_BESIDE = ("blend", "prompt_logprobs", "receipt", "return_token_ids", "suffix")
+NOT_BESIDE = ("blend", "prompt_logprobs", "return_token_ids", "suffix")
 """Fields that tell of a prompt's tokens, or change these."""
 PICTURES_MAX = 32
 """Most pictures of a request."""
@@ -40,6 +42,8 @@ class PictureReader:
 
     tower: ProcessDevice[PictureWork, PictureRead]
     store: PictureStore
+    picture_id: int
+    """The token that stands for a row where a prompt is told."""
     secret: bytes
     """Keys the digests, so that nobody can name a picture that he did not send."""
     hosts: PictureHosts | None = None
@@ -132,9 +136,19 @@ class PictureReader:
                     await self.tower.close()
                     return PictureRead(fault=f"it is not read within {READ_S:g} s")
                 if not result.fault:
-                    self.store.add(KeptPicture(work.digest, result.text, result.rows, result.size))
+                    self.store.add(kept_picture(work.digest, result))
                 return result
             return PictureRead(fault="reading it ends the process that reads pictures")
+
+    def told(self, prompt: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[ReceiptPicture, ...]]:
+        """Return a prompt as a receipt has it, and its pictures."""
+        return told(prompt, self.store, self.picture_id)
+
+    def placed(
+        self, tokens: tuple[int, ...], pictures: Sequence[ReceiptPicture], sent: Sequence[str]
+    ) -> tuple[int, ...]:
+        """Return a prompt with the pictures of a receipt. Raises PictureFault."""
+        return placed(tokens, pictures, sent, self.store, self.picture_id)
 
     async def supervise(self) -> None:
         """Keep the tower's process alive."""
@@ -150,6 +164,11 @@ class PictureReader:
                         await self.tower.revive()
                 except DeviceLostError as error:
                     log.warning("%s", error)
+
+
+def kept_picture(digest: str, read: PictureRead) -> KeptPicture:
+    """Return a picture that was read."""
+    return KeptPicture(digest, read.text, read.rows, read.size, read.source, read.features)
 
 
 def check_beside(tree: dict[str, Any]) -> None:

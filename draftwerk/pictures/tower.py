@@ -1,6 +1,7 @@
 """The vision tower and the projector of a checkpoint: a picture's bytes to rows of embeddings."""
 
 import warnings
+from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,12 @@ class Tower:
         if self.family.places is not None:
             places = self.family.places(inputs, self.layout.config)
             rows = torch.cat([rows, torch.from_numpy(places)], 1)
+        features = sha256(rows.numpy().tobytes()).hexdigest()
         with draft.open("wb") as file:
             np.save(file, rows.numpy())
         draft.rename(path)
-        return PictureRead(text, len(rows), path.stat().st_size)
+        source = sha256(work.data).hexdigest()
+        return PictureRead(text, len(rows), path.stat().st_size, source, features)
 
     @torch.inference_mode()
     def _rows(self, inputs: Any) -> torch.Tensor:

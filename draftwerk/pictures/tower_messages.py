@@ -21,6 +21,10 @@ class PictureRead(msgspec.Struct, frozen=True):
     rows: int = 0
     size: int = 0
     """The bytes of its rows."""
+    source: str = ""
+    """SHA-256 of the picture's bytes."""
+    features: str = ""
+    """SHA-256 of its rows."""
     fault: str = ""
     """Why it cannot be read, in words for the client; empty if it can."""
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from draftwerk.actors.client_prompts import ChatMessage, Variable
 from draftwerk.speculative.replies.half_written import ReplyPiece
+from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.sampling.params import Grammar
 
 END = 256
@@ -34,6 +35,10 @@ class Letters:
 
     def encode_pieces(self, pieces: Sequence[ReplyPiece]) -> list[int]:
         return self.encode("".join(each.text for each in pieces))
+
+    def check_tokens(self, tokens: Sequence[int]) -> None:
+        if max(tokens, default=0) >= PLACEHOLDER_MIN:
+            raise ValueError(f"a token id is outside the vocabulary of {self.vocab_size}")
 
     def check_grammar(self, grammar: Grammar, written: Sequence[int] = ()) -> None:
         if grammar.text == "(":

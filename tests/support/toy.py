@@ -582,6 +582,9 @@ class ToyText:
 
     vocab_size = VOCAB
 
+    def check_tokens(self, tokens: Sequence[int]) -> None:
+        """Accept any: there are no placeholders."""
+
     def encode_pieces(self, pieces: Sequence[ReplyPiece]) -> list[int]:
         return self.encode("".join(each.text for each in pieces))
 

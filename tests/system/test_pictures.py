@@ -7,12 +7,15 @@ import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import anthropic
 import httpx
 import httpx2
+import msgspec
+import numpy as np
 import ollama
 import openai
 import pytest
@@ -22,6 +25,8 @@ from aiohttp import web
 from transformers import AutoTokenizer
 
 from draftwerk.api.app.app import create_app
+from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptText, options_of, receipt_of
+from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.api.shared.config import Settings
 from draftwerk.api.shared.ports import RunningServer
 from draftwerk.api.shared.state import ServerState
@@ -51,6 +56,7 @@ class Served(NamedTuple):
     openai: openai.AsyncOpenAI
     model: Any
     directory: Path
+    state: ServerState
 
     @property
     def reader(self) -> PictureReader:
@@ -81,7 +87,7 @@ async def serving(directory: Path, family: str, **fields: Any) -> AsyncGenerator
             client = openai.AsyncOpenAI(
                 base_url=f"{HERE}/v1", api_key="none", http_client=own, max_retries=0
             )
-            yield Served(running, app, http, client, model, directory)
+            yield Served(running, app, http, client, model, directory, state)
 
 
 def asked(*parts: str | bytes) -> list[Any]:
@@ -257,6 +263,88 @@ async def test_hostile_pictures_are_refused_by_field(served: Served) -> None:
         assert reply.status_code == 400, (each.name, reply.text)
         assert f"`{each.field}" in reply.text, (each.name, reply.text)
     assert not served.reader.store.kept.keys() - {*before}
+
+
+async def verdict(served: Served, receipt: Any, *pictures: bytes) -> dict[str, Any]:
+    body = {"receipts": [receipt], "pictures": [url_of(each) for each in pictures]}
+    reply = await served.http.post("/v1/verify", json=body)
+    assert reply.status_code == 200, reply.text
+    return reply.json()["verdicts"][0]
+
+
+def forged(receipt: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    """Return another receipt that is sound by itself."""
+    old = msgspec.convert(receipt | changed, Receipt)
+    texts = [
+        ReceiptText(each.index, each.tokens, each.finish_reason, each.stop, each.logprobs)
+        for each in old.choices
+    ]
+    tokens, pictures = old.prompt.tokens, old.pictures
+    assert not isinstance(tokens, msgspec.UnsetType)
+    own = () if isinstance(pictures, msgspec.UnsetType) else pictures
+    made = receipt_of(old.model, old.fingerprint, tokens, options_of(old), texts, own)
+    return msgspec.to_builtins(made)
+
+
+async def test_receipts_name_pictures_and_verify_with_them_alone(served: Served) -> None:
+    asked_for: Any = {"extra_body": {"receipt": True}, "seed": 5, "temperature": 0.9}
+    reply = await answer(served, "Compare ", ONE, " with ", OTHER, ".", **asked_for)
+    receipt = reply.model_dump()["receipt"]
+    digests = [sha256(each).hexdigest() for each in (ONE, OTHER)]
+    assert [each["digest"] for each in receipt["pictures"]] == digests
+    features = {
+        sha256(np.load(path).tobytes()).hexdigest() for path in served.reader.store.folder.iterdir()
+    }
+    assert {each["features"] for each in receipt["pictures"]} <= features
+    assert (await verdict(served, receipt, OTHER, ONE))["verdict"] == "equal"
+    for sent in ((), (ONE,), (OTHER, picture(9))):
+        found = await verdict(served, receipt, *sent)
+        assert (found["verdict"], found["field"][:9]) == ("refused", "pictures["), found
+    first, second = receipt["pictures"]
+    changed = [first | {"features": "0" * 64}, second]
+    found = await verdict(served, receipt | {"pictures": changed}, ONE, OTHER)
+    assert (found["verdict"], found["field"]) == ("refused", "pictures[0]")
+    found = await verdict(served, forged(receipt, pictures=changed), ONE, OTHER)
+    assert (found["verdict"], found["field"]) == ("different", "pictures[0].features")
+    swapped = [
+        first | {"digest": second["digest"], "features": second["features"]},
+        second | {"digest": first["digest"], "features": first["features"]},
+    ]
+    assert (await verdict(served, forged(receipt), ONE, OTHER))["verdict"] == "equal"
+    for pictures in (swapped, msgspec.UNSET):
+        made = forged({**receipt}, pictures=pictures) if pictures else receipt
+        bare = {name: value for name, value in receipt.items() if name != "pictures"}
+        made = forged(bare) if pictures is msgspec.UNSET else made
+        found = await verdict(served, made, ONE, OTHER)
+        assert (found["verdict"], found["field"][:10]) == ("different", "choices[0]"), found
+
+
+async def test_receipts_of_later_turns_name_earlier_pictures(served: Served) -> None:
+    sent: Any = [{"type": "input_image", "image_url": url_of(ONE), "detail": "auto"}]
+    client, more = served.openai.responses, {"model": "m", "max_output_tokens": 4, "temperature": 0}
+    first = await client.create(input=[{"role": "user", "content": sent}], **more)
+    again = await client.create(
+        input="And?", previous_response_id=first.id, extra_body={"receipt": True}, **more
+    )
+    receipt = again.model_dump()["receipt"]
+    assert [each["digest"] for each in receipt["pictures"]] == [sha256(ONE).hexdigest()]
+    assert (await verdict(served, receipt, ONE))["verdict"] == "equal"
+    assert (await verdict(served, receipt))["field"] == "pictures[0].digest"
+
+
+async def test_records_have_pictures_too(served: Served, tmp_path: Path) -> None:
+    state = served.state
+    state.recorder = RecordKeeper(tmp_path / "log")
+    try:
+        await answer(served, ONE, QUESTION)
+    finally:
+        state.recorder.close()
+        state.recorder = None
+    (record,) = map(msgspec.json.decode, (tmp_path / "log").read_bytes().splitlines())
+    (receipt,) = record["receipts"]
+    assert record["body"]["messages"] == asked(ONE, QUESTION)
+    assert (await verdict(served, receipt, ONE))["verdict"] == "equal"
+    assert (await verdict(served, receipt))["verdict"] == "refused"
 
 
 async def test_pictures_of_addresses_are_read_from_named_hosts(served: Served) -> None:

@@ -156,6 +156,13 @@ def _add_pull(command: argparse.ArgumentParser) -> None:
 
 def _add_verify(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", help="of receipts, or replies; - reads input")
+    command.add_argument(
+        "--picture",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a picture that receipts name; may be repeated",
+    )
     command.add_argument("--url", default=DEFAULT_URL, help=f"the server (default: {DEFAULT_URL})")
     command.add_argument("--api-key", default="", metavar="KEY", help="or $OPENAI_API_KEY")
 

@@ -2,7 +2,9 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, cast
@@ -16,19 +18,22 @@ BODY_MAX = 2**19
 """Bytes of receipts that are sent at once, unless one alone has more."""
 
 
-def verify(source: str, url: str, api_key: str) -> int:
-    """Verify the receipts of a file or of standard input (`-`); returns the exit code.
+def verify(source: str, url: str, api_key: str, pictures: Sequence[str] = ()) -> int:
+    """Verify the receipts of a file or of standard input (`-`), with the files of pictures that
+    they name; returns the exit code.
 
     0: every text is what the model gives. 1: a receipt is not; its line names the place. Raises
     ConfigError for what is no receipt, and where no server answers.
     """
-    text = _text(source)
+    text, urls = _text(source), dict(map(_picture, pictures))
     if is_cut(text):
         print(f"refused at character {len(text)}: {source} ends within a receipt")
         return 1
     number, wrong = 0, 0
     for batch in _batches(receipts_of(text)):
-        for verdict in _verdicts(url, api_key, batch):
+        named = {each["digest"] for one in batch for each in one.get("pictures", ())}
+        sent = [urls[digest] for digest in urls if digest in named]
+        for verdict in _verdicts(url, api_key, {"receipts": batch, "pictures": sent}):
             number += 1
             wrong += verdict["verdict"] != "equal"
             print(f"receipt {number}: {said(verdict)}")
@@ -124,12 +129,21 @@ def _text(source: str) -> str:
         raise ConfigError(f"{source} cannot be read: {error}") from None
 
 
-def _verdicts(url: str, api_key: str, receipts: list[Any]) -> list[dict[str, Any]]:
+def _picture(path: str) -> tuple[str, str]:
+    """Return the digest of a picture in a file, and the picture as a data URL."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    return sha256(data).hexdigest(), f"data:image/x;base64,{b64encode(data).decode()}"
+
+
+def _verdicts(url: str, api_key: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     headers = {"content-type": "application/json"}
     if api_key:
         headers["authorization"] = f"Bearer {api_key}"
     address = f"{url}/v1/verify"
-    asked = Request(address, json.dumps({"receipts": receipts}).encode(), headers)
+    asked = Request(address, json.dumps(body).encode(), headers)
     try:
         with urlopen(asked, timeout=TIMEOUT_S) as reply:
             return json.load(reply)["verdicts"]

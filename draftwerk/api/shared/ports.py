@@ -1,8 +1,8 @@
 """The API's needs of the engine, as protocols that a fake implements as well."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -17,6 +17,7 @@ from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.middle import MiddleTokens
 from draftwerk.speculative.requests.pooling import RerankForm, VectorForm
 from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.sampling.bounds import TokenTotal
 from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 
@@ -38,8 +39,41 @@ class EngineClient(Protocol):
     async def drain(self) -> None: ...
 
 
+class ReceiptPicture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A picture of a prompt, as a receipt has it."""
+
+    digest: Annotated[str, msgspec.Meta(max_length=64)]
+    """SHA-256 of its bytes."""
+    features: Annotated[str, msgspec.Meta(max_length=64)]
+    """SHA-256 of its rows of embeddings, as 32-bit floats."""
+    places: Annotated[tuple[tuple[TokenTotal, TokenTotal], ...], msgspec.Meta(max_length=2**14)]
+    """(start, stop) of its rows among the prompt's tokens, ascending."""
+
+
+class PictureFault(Exception):
+    """A picture of a receipt that cannot be put into its prompt: field, reason, and whether it is
+    because other features are computed."""
+
+    def __init__(self, field: str, reason: str, is_different: bool = False) -> None:
+        super().__init__(reason)
+        self.field, self.reason, self.is_different = field, reason, is_different
+
+
 class BodyReader(Protocol):
     """Takes out of bodies what their schemas do not know, and puts a text in its place."""
+
+    def told(
+        self, prompt: tuple[int, ...], /
+    ) -> tuple[tuple[int, ...], tuple[ReceiptPicture, ...]]:
+        """Return a prompt as a receipt has it, and its pictures."""
+        ...
+
+    def placed(
+        self, tokens: tuple[int, ...], pictures: Sequence[ReceiptPicture], sent: Sequence[str], /
+    ) -> tuple[int, ...]:
+        """Return a prompt with the pictures of a receipt, which are among those that were sent, by
+        what stands for them. Raises PictureFault."""
+        ...
 
     async def read(
         self, path: str, raw: bytes, tenant: str, holds: list[Callable[[], None]], /

@@ -49,6 +49,7 @@ from draftwerk.model.text.vocabulary_text import VocabularyText
 from draftwerk.speculative.replies.channels import has_channels
 from draftwerk.speculative.replies.half_written import ReplyPiece
 from draftwerk.speculative.requests.middle import middle_tokens
+from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.sampling.params import Grammar
 
 PASSAGE_END = "\n\n"
@@ -165,6 +166,11 @@ class TextTokenizer(VocabularyText):
     def _guarded_tokens(self, text: str, guard: ControlGuard, follows: bool = False) -> list[int]:
         """Return the tokens of a text; `follows` if it stands behind another."""
         return self._following.joined_tokens(guard.pieces(text), self.kept.tokens, follows)
+
+    def check_tokens(self, tokens: Sequence[int]) -> None:
+        """Raise ValueError for a placeholder: there are none."""
+        if max(tokens, default=0) >= PLACEHOLDER_MIN:
+            raise ValueError(f"a token id is outside the vocabulary of {self.vocab_size}")
 
     def encode_following(self, text: str) -> list[int]:
         """Return the tokens of a text that stands behind another."""

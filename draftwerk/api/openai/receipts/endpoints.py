@@ -48,6 +48,8 @@ class VerifyBody(Struct, frozen=True):
     """As replies carry them."""
     texts: Annotated[list[GreedyText], Meta(max_length=RECEIPTS_MAX)] = []
     """Texts without receipts, of other servers: they get a distance, and no verdict."""
+    pictures: Annotated[list[BodyText], Meta(max_length=RECEIPTS_MAX)] = []
+    """Pictures that the receipts name, each as a data URL."""
     model: Name | None = None
     """Whose greedy texts they are compared with; a receipt names its model itself."""
     priority: Annotated[int, Meta(ge=-1000, le=1000)] | None = None
@@ -91,6 +93,9 @@ async def verify(request: Request) -> Response:
 
 
 async def _verified(request: Request, body: VerifyBody) -> Response:
+    if body.pictures and state_of(request).bodies is None:
+        said = "`pictures`: this server reads no pictures."
+        raise refused(said, "pictures", "unsupported")
     receipts = [_receipt(raw, number) for number, raw in enumerate(body.receipts)]
     state = named_state(request, body.model)
     states = {name: each for each in models_of(request.app).states for name in each.model.names}
@@ -100,7 +105,7 @@ async def _verified(request: Request, body: VerifyBody) -> Response:
     for each, numbers in _by_state(states, state, receipts):
         async with held(request.app, each):
             some = [receipts[number] for number in numbers]
-            verdicts = await _verdicts(request, each, some, body.priority or 0)
+            verdicts = await _verdicts(request, each, some, body)
         found.update(zip(numbers, verdicts, strict=True))
     verdicts = [found[number] for number in range(len(receipts))]
     distances = list[GreedyDistance]()
@@ -143,13 +148,14 @@ async def _verdicts(
     request: Request,
     state: ServerState,
     receipts: Sequence[Receipt | ReceiptVerdict],
-    priority: int,
+    body: VerifyBody,
 ) -> list[ReceiptVerdict]:
     """Return the verdicts of a loaded model."""
     if not state.model.exact:
         said = "Receipts need a server whose texts do not depend on the batch."
         raise refused(said, "receipts", "unsupported")
-    verifier = ReceiptVerifier(state, request.scope["request_id"], tenant_of(request), priority)
+    own = request.scope["request_id"], tenant_of(request), body.priority or 0
+    verifier = ReceiptVerifier(state, *own, tuple(body.pictures))
     return await verifier.verdicts(receipts)
 
 

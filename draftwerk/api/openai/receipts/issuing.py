@@ -16,7 +16,7 @@ from draftwerk.api.responses.serializer import GatheredChoice, Serializer
 from draftwerk.api.responses.sse import GenerationResponse
 from draftwerk.api.shared.calls import Call
 from draftwerk.api.shared.errors import ApiError, refused
-from draftwerk.api.shared.ports import ReceiptSigner, ServedModel
+from draftwerk.api.shared.ports import BodyReader, ReceiptPicture, ReceiptSigner, ServedModel
 from draftwerk.api.shared.state import ServerState
 from draftwerk.api.shared.usage import RequestMetrics, Usage
 from draftwerk.speculative.requests.request import Options
@@ -36,8 +36,10 @@ class Issuer:
     options: Options
     model: ServedModel
     signer: ReceiptSigner | None
+    bodies: BodyReader | None = None
     prompt: tuple[int, ...] = ()
     """Its token ids."""
+    pictures: tuple[ReceiptPicture, ...] = ()
     tokens: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     logprobs: dict[int, list[float]] = field(default_factory=dict[int, list[float]])
     ends: dict[int, Ended] = field(default_factory=dict[int, Ended])
@@ -47,6 +49,8 @@ class Issuer:
         match event:
             case Started():
                 self.prompt = event.prompt
+                if self.bodies is not None:
+                    self.prompt, self.pictures = self.bodies.told(event.prompt)
             case Delta():
                 self.tokens.setdefault(event.choice, []).extend(event.tokens)
                 values = [each.logprob for each in event.logprobs]
@@ -70,8 +74,8 @@ class Issuer:
             for index in sorted(self.ends)
         ]
         model = self.model
-        written = receipt_of(model.name, model.fingerprint, self.prompt, self.options, texts)
-        return signed(written, self.signer)
+        about = model.name, model.fingerprint, self.prompt, self.options
+        return signed(receipt_of(*about, texts, self.pictures), self.signer)
 
 
 @dataclass(slots=True)
@@ -156,4 +160,5 @@ def with_receipt(answer: GenerationResponse, body: ReceiptRequest) -> Generation
 
 def issuer_of(state: ServerState, options: Options) -> Issuer:
     """Return what writes the receipt of one prompt's texts."""
-    return Issuer(options, state.model.adapted(options.adapter) or state.model, state.signer)
+    model = state.model.adapted(options.adapter) or state.model
+    return Issuer(options, model, state.signer, state.bodies)

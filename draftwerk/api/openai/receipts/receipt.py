@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from draftwerk.api.shared.ports import ReceiptPicture
 from draftwerk.speculative.requests.checked_options import converted_options
 from draftwerk.speculative.requests.request import CHOICES_MAX, LongName, Options, Speculation
 from draftwerk.speculative.sampling.bounds import STOP_LENGTH_MAX, TOKENS_MAX, TokenIds, TokenTotal
@@ -26,7 +27,8 @@ from draftwerk.speculative.sampling.bounds import STOP_LENGTH_MAX, TOKENS_MAX, T
 VERSION = 1
 KIND = "draftwerk.receipt"
 LINK_DIGITS = 16
-UNDIGESTED = ("digests", "digest", "signature", "choices", "parameters", "prompt")
+PICTURES_MAX = 256
+UNDIGESTED = ("digests", "digest", "signature", "choices", "parameters", "pictures", "prompt")
 """Fields that are no part of `digests` as they are."""
 DIGESTS_MAX = 1024
 """Paths that have one: some of each choice, and of each parameter."""
@@ -79,6 +81,11 @@ class Receipt(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     fingerprint: LongName
     """`system_fingerprint` of the server."""
     prompt: ReceiptPrompt
+    pictures: Annotated[tuple[ReceiptPicture, ...], Meta(max_length=PICTURES_MAX)] | UnsetType = (
+        UNSET
+    )
+    """The prompt's pictures; its tokens there are those that stand for one. `verify` needs them
+    again."""
     seed: int
     parameters: dict[str, Any]
     """How the request was decoded, defaults left out."""
@@ -138,12 +145,14 @@ def receipt_of(
     prompt: Sequence[int],
     options: Options,
     texts: Sequence[ReceiptText],
+    pictures: tuple[ReceiptPicture, ...] = (),
 ) -> Receipt:
     """Return the receipt of a reply."""
     bare = Receipt(
         model=model,
         fingerprint=fingerprint,
         prompt=ReceiptPrompt(len(prompt), tokens_digest(prompt), tuple(prompt)),
+        pictures=pictures or UNSET,
         seed=options.sampling.seed,
         parameters=parameters_of(options),
         choices=tuple(
@@ -173,6 +182,8 @@ def field_digests(receipt: Receipt) -> Iterator[tuple[str, str]]:
     """Yield (path, digest) of everything but tokens, which the chains hold."""
     fields: dict[str, Any] = msgspec.to_builtins(receipt)
     flat = {name: value for name, value in fields.items() if name not in UNDIGESTED}
+    pictures = enumerate(fields.get("pictures", ()))
+    flat |= {f"pictures[{number}]": picture for number, picture in pictures}
     flat |= {"prompt.count": receipt.prompt.count, "prompt.digest": receipt.prompt.digest}
     for name, value in receipt.parameters.items():
         path = f"parameters.{name}"

@@ -13,7 +13,7 @@ from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptChoice, options_of
 from draftwerk.api.openai.receipts.soundness import fault
 from draftwerk.api.shared.calls import Call, error_of
-from draftwerk.api.shared.ports import ServedModel
+from draftwerk.api.shared.ports import PictureFault, ServedModel
 from draftwerk.api.shared.state import ServerState
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.requests.request import Options
@@ -129,6 +129,8 @@ class ReceiptVerifier:
     request_id: str
     tenant: str
     priority: int = 0
+    pictures: tuple[str, ...] = ()
+    """Marks of the pictures that were sent again."""
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     async def verdicts(self, receipts: Iterable[Receipt | ReceiptVerdict]) -> list[ReceiptVerdict]:
@@ -153,6 +155,9 @@ class ReceiptVerifier:
             return ReceiptVerdict(verdict="refused", field=found.field, reason=found.reason)
         except DifferentText as found:
             return self._different(found)
+        except PictureFault as found:
+            verdict = "different" if found.is_different else "refused"
+            return ReceiptVerdict(verdict=verdict, field=found.field, reason=found.reason)
 
     def _check_size(self, receipt: Receipt) -> None:
         """Refuse what is too long for the model, before anything is made of it."""
@@ -224,14 +229,23 @@ class ReceiptVerifier:
             count += text.count
         return count
 
+    def _prompt(self, receipt: Receipt) -> tuple[int, ...]:
+        """Return the prompt as it was computed. Raises PictureFault."""
+        tokens, pictures, reader = receipt.prompt.tokens, receipt.pictures, self.state.bodies
+        assert not isinstance(tokens, UnsetType)
+        if isinstance(pictures, UnsetType) or not pictures:
+            return tokens
+        if reader is None:
+            raise PictureFault("pictures", "this server reads no pictures")
+        return reader.placed(tokens, pictures, self.pictures)
+
     async def _run(
         self, receipt: Receipt, options: Options, texts: dict[int, TextComparison]
     ) -> None:
-        assert not isinstance(receipt.prompt.tokens, UnsetType)
         call = Call(
             request_id=self.request_id,
             kind="verify",
-            prompts=[receipt.prompt.tokens],
+            prompts=[self._prompt(receipt)],
             options=replace(options, tenant=self.tenant, priority=self.priority),
         )
         async with self.state.generation(call) as generation:

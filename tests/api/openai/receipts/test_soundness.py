@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptText, options_of, receipt_of
 from draftwerk.api.openai.receipts.signing import Signer, signed
 from draftwerk.api.openai.receipts.soundness import fault
+from draftwerk.api.shared.ports import ReceiptPicture
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Grammar, Sampling
@@ -35,7 +36,8 @@ TEXTS = (
     ReceiptText(0, (5, 6, 7, 8), "stop", "end", (-0.25, -1.0, -0.125, -3.5)),
     ReceiptText(1, (9,), "length", "", (-2.0,)),
 )
-SOUND = receipt_of("m", FINGERPRINT, (1, 2, 3), OPTIONS, TEXTS)
+PICTURES = (ReceiptPicture("a" * 64, "b" * 64, ((0, 1), (2, 3))),)
+SOUND = receipt_of("m", FINGERPRINT, (1, 2, 3), OPTIONS, TEXTS, PICTURES)
 PLAIN: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(SOUND))
 
 
@@ -103,6 +105,8 @@ def test_no_change_of_any_value_is_sound(path: tuple[Any, ...], data: st.DataObj
     assert blamed
     if path[0] in ("seed", "model", "fingerprint"):
         assert blamed == path[0]
+    if path[0] == "pictures":
+        assert blamed == "pictures[0]"
     if path[:2] == ("parameters", "sampling"):
         assert blamed.startswith(f"parameters.sampling.{path[2]}")
 
