@@ -35,18 +35,20 @@ class Group:
     real: Tensor
     """[R, N] booleans, false for padding."""
     centres: Tensor | None = None
-    """[R, N] positions, where windows are both before and behind them."""
+    """[R, N] positions, where windows are both before and behind them; -1 for a tree's nodes."""
 
     def attend(
         self, query: Tensor, keys: Tensor, values: Tensor, out: Tensor, scoring: Scoring
     ) -> None:
         """Write the group's rows of `out` [T, heads, D]; keys, values [slots, kv_heads, D]."""
         seen = self.seen
-        if scoring.window and self.centres is not None:
-            places = torch.arange(seen.shape[-1], device=seen.device)
-            seen = seen & ((places - self.centres[:, None, :, None]).abs() < scoring.window)
-        elif scoring.window:
-            seen = seen & (seen.flip(-1).cumsum(-1).flip(-1) <= scoring.window)
+        if scoring.window:
+            within = seen.flip(-1).cumsum(-1).flip(-1) <= scoring.window
+            if self.centres is not None:
+                places, centres = torch.arange(seen.shape[-1]), self.centres[:, None, :, None]
+                near = (places.to(seen.device) - centres).abs() < scoring.window
+                within = torch.where(centres >= 0, near, within)
+            seen = seen & within
         rows = (
             query[self.queries].transpose(1, 2),
             read(keys, self.slots, query.dtype).transpose(1, 2),
@@ -134,7 +136,9 @@ def _group(batch: Batch, rows: Tensor, block_size: int) -> Group:
         seen = torch.where((batch.ancestors[queries] == -1)[..., None], ends, seen)
     blocks = (slots // block_size).clamp(max=batch.block_tables.shape[1] - 1)
     table = batch.block_tables[rows][:, blocks].long()
-    centres = batch.positions[queries] if batch.both_ways else None
+    centres = None
+    if batch.both_ways:
+        centres = torch.where(batch.ancestors[queries] == -1, batch.positions[queries], -1)
     return Group(queries, table * block_size + slots % block_size, seen[:, None], real, centres)
 
 

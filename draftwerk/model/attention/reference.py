@@ -26,11 +26,13 @@ def attend(
         if batch.seen is not None:
             ends = torch.arange(length, device=seen.device) < batch.seen[begin:end, None]
             seen = torch.where(batch.ancestors[begin:end, None] == -1, ends, seen)
-        if scoring.window and batch.both_ways:
-            places = torch.arange(length, device=seen.device)
-            seen &= (places - batch.positions[begin:end, None]).abs() < scoring.window
-        elif scoring.window:
-            seen &= seen.flip(1).cumsum(1).flip(1) <= scoring.window
+        if scoring.window:
+            within = seen.flip(1).cumsum(1).flip(1) <= scoring.window
+            if batch.both_ways:
+                places = torch.arange(length, device=seen.device)
+                near = (places - batch.positions[begin:end, None]).abs() < scoring.window
+                within = torch.where(batch.ancestors[begin:end, None] == -1, near, within)
+            seen &= within
         out[begin:end] = attend_row(
             query[begin:end].float(),
             read(keys, blocks, torch.float32).flatten(0, 1)[:length],

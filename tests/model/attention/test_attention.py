@@ -1,6 +1,7 @@
 """The reference attention against dense attention, one text at a time."""
 
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from draftwerk.model.batch.batch import Pages
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.gpu.choice import Needs, choose_attention
+from draftwerk.pictures.picture_rows import seeing_each_other
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from tests.support.model_driver import random_tree
 from tests.support.runners import CPU
@@ -35,9 +37,9 @@ def dense(query: Tensor, keys: Tensor, values: Tensor, scoring: Scoring = PLAIN)
     if scoring.window:
         keys, values = keys[-scoring.window :], values[-scoring.window :]
     if not scoring.softcap:
-        heads_first = [tensor.transpose(0, 1) for tensor in (query[None], keys, values)]
-        scale = scoring.scale or None
-        return scaled_dot_product_attention(*heads_first, scale=scale, enable_gqa=True)[:, 0]
+        queries, keys, values = (each.transpose(0, 1) for each in (query[None], keys, values))
+        how: dict[str, Any] = {"scale": scoring.scale or None, "enable_gqa": True}
+        return scaled_dot_product_attention(queries, keys, values, **how)[:, 0]
     keys, values = (each.repeat_interleave(HEADS // KV_HEADS, 1) for each in (keys, values))
     scores = torch.einsum("hd,lhd->hl", query, keys) * (scoring.scale or SIZE**-0.5)
     capped = (scores / scoring.softcap).tanh() * scoring.softcap
@@ -60,7 +62,10 @@ def paths(parents: tuple[int, ...], known: int) -> list[list[int]]:
 @pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORINGS)
 @pytest.mark.parametrize("name", ["padded", "reference", "tiled"])
 @pytest.mark.parametrize("seed", range(5))
-def test_every_token_attends_to_its_prefix_and_its_own_path(name: str, seed: int, scoring: Scoring):
+@pytest.mark.parametrize("sees_behind", [False, True])
+def test_every_token_attends_to_its_prefix_and_its_own_path(
+    name: str, seed: int, scoring: Scoring, sees_behind: bool
+):
     rng, generator = Random(seed), torch.Generator().manual_seed(seed)
     pages = random_pages(generator)
     layout, rows = BatchBuilder(BLOCK), []
@@ -75,7 +80,10 @@ def test_every_token_attends_to_its_prefix_and_its_own_path(name: str, seed: int
     tiled = name == "tiled"
     attend = TiledAttention() if tiled else choose_attention(name, Needs(CPU)).attention
     rest = () if scoring == PLAIN else (scoring,)
-    ours = attend(query, pages.keys[0], pages.values[0], layout.batch(CPU), *rest)
+    batch = layout.batch(CPU)
+    if sees_behind:  # where nobody does
+        batch = seeing_each_other(batch, {})
+    ours = attend(query, pages.keys[0], pages.values[0], batch, *rest)
     index = 0
     for prefix, known, draft, table in rows:
         keys, values = (

@@ -9,9 +9,12 @@ import torch
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.added_rows import AddedRows
 from draftwerk.model.batch.batch import Batch
+from draftwerk.model.checkpoint.config import LayerKind
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
+from draftwerk.pictures.picture_rows import seeing_each_other
+from draftwerk.speculative.protocol.rounds import Draft
 from tests.model.native.conftest import pool
 from tests.model.native.models import (
     part,
@@ -76,6 +79,26 @@ def test_what_does_not_fit_a_model_is_refused(said: str, change: Any, pool: Pool
     change(batch)
     with pytest.raises(ValueError, match=said):
         native(batch, random_pages(config, torch.float32))
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("fp32", 1e-5), ("bf16", 0.03)])
+def test_tokens_see_those_behind_them_up_to_an_end(dtype: str, error: float, pool: Pool) -> None:
+    kinds = (LayerKind(40), LayerKind(), LayerKind(40))
+    config = tiny_config(layer_count=3, layers=kinds)
+    weights = random_weights(config, torch.float32 if dtype == "fp32" else torch.bfloat16)
+    native = NativeForward(config, weights, dtype, pool)
+    twin = TorchForward(config, weights, attend)
+    tree = Draft(tokens=(5, 6, 7, 8), parents=(-1, -1, 0, 2), sources=("",) * 4)
+    plain = round_of([part(random_tokens(150)), part([3], 0, blocks=(40,), draft=tree)])
+    batch = seeing_each_other(plain, dict.fromkeys(GIVEN, GIVEN.stop))
+    alone = native(plain, random_pages(config, native.page_dtype))
+    ours = native(batch, random_pages(config, native.page_dtype))
+    theirs = twin(batch, random_pages(config, weights.embedding.dtype))
+    assert (ours - theirs).std() < error * theirs.std()
+    changed = (ours != alone).any(1).tolist()
+    # The last of them sees what it would, of keys that are others.
+    assert not any(changed[: GIVEN.start]) and all(changed[GIVEN.start : GIVEN.stop])
+    assert not any(changed[150:]), "others keep their bits"
 
 
 def _deeper(added: AddedRows) -> AddedRows:
