@@ -5,7 +5,7 @@
 The server, the Python API, `draftwerk doctor` and the benchmarks all start here.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from secrets import token_bytes
 from time import perf_counter
@@ -41,6 +41,7 @@ from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.frames import Ready
+from draftwerk.speculative.scheduler.opening import Extension
 from draftwerk.speculative.sources.store import OutputStores
 
 
@@ -72,7 +73,7 @@ async def build_engine(
         tier = await second_tier(settings, models.ready, models.memory, told)
         if tier is not None:
             own.callback(tier.close)
-        parts = await engine_parts(models, settings, name_secret, tier)
+        parts = await engine_parts(models, settings, name_secret, tier, known.extensions)
         peering = None if tier is None else tier.peering
         async with running(parts) as engine, handing_over(engine, peering):
             served = served_model(models, settings, parts.tokens_max)
@@ -90,6 +91,7 @@ async def engine_parts(
     settings: EngineSettings,
     name_secret: bytes | None = None,
     tier: SecondTier | None = None,
+    extensions: Sequence[Extension] = (),
 ) -> EngineParts:
     """Return what the engine is made of."""
     noise = await to_thread.run_sync(fastest)
@@ -120,7 +122,7 @@ async def engine_parts(
         context_max=models.target_info.context_max,
         stop_token_ids=models.target_info.eos_token_ids,
         limits=limits,
-        options=all_options(),
+        options=all_options(more=extensions),
         proposer=proposer if models.plan.target_options.sources is None else no_proposer,
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,

@@ -35,6 +35,7 @@ from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.protocol.frames import Ready
+from draftwerk.speculative.scheduler.opening import Extension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +87,8 @@ class KnownModel:
     """The process that forks those of all models."""
     attached: tuple[tuple[str, str], ...] = ()
     """As in `ModelOptions`."""
+    extensions: tuple[Extension, ...] = ()
+    """Options of the engine beside those that all have."""
 
 
 NOTHING_KNOWN = KnownModel()

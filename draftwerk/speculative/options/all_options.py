@@ -1,6 +1,7 @@
 """All options of a server: what extends a text, each where its request asks for it, what refuses
 requests, and the policy."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -28,14 +29,17 @@ from draftwerk.speculative.scheduler.scheduling_policy import PolicyFactory
 from draftwerk.speculative.scheduler.size_limits import RoundLimits
 
 
-def all_options(expects_lengths: bool = True) -> OptionSet:
-    """Return every option; with `expects_lengths` a sequence enters only if all that run will
-    probably fit to their ends."""
+def all_options(expects_lengths: bool = True, more: Sequence[Extension] = ()) -> OptionSet:
+    """Return every option, and `more` extensions; with `expects_lengths` a sequence enters only if
+    all that run will probably fit to their ends."""
 
     def policy() -> PolicyFactory:
         return partial(ServicePolicy, lengths=TextLengths() if expects_lengths else None)
 
-    return OptionSet(extensions=extensions, checks=(beam_refusal, blend_refusal), policy=policy)
+    def extended(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
+        return *extensions(cost, limits), *more
+
+    return OptionSet(extensions=extended, checks=(beam_refusal, blend_refusal), policy=policy)
 
 
 def extensions(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
