@@ -23,12 +23,13 @@ from draftwerk.machine.child_python import python_command
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.servable import may_use_gpu
-from draftwerk.pictures.layouts import FAMILIES
+from draftwerk.pictures.layouts import FAMILIES, PictureFamily
 from draftwerk.pictures.picture_hosts import PictureHosts
 from draftwerk.pictures.picture_store import PictureStore, rows_folder
 from draftwerk.pictures.pictured_text import PicturedText
 from draftwerk.pictures.reader import PictureReader
 from draftwerk.pictures.tower_messages import PictureRead, PictureWork, TowerOptions
+from draftwerk.pictures.whole_pictures import whole_pictures
 from draftwerk.settings.setting_fields import ConfigError
 
 CONFIG, VISION = "config.json", "vision"
@@ -41,7 +42,8 @@ class PicturedCheckpoint(NamedTuple):
     directory: Path
     name: str
     picture_id: int
-    """The token that its chat template shows a picture as."""
+    """The token in whose place rows stand."""
+    family: PictureFamily
 
 
 class PicturedConfig(msgspec.Struct, frozen=True):
@@ -53,7 +55,7 @@ class PicturedConfig(msgspec.Struct, frozen=True):
 
     @property
     def picture_id(self) -> int:
-        """The token that a picture is shown as; negative where there is none."""
+        """The token in whose place rows stand; negative where there is none."""
         found = (self.image_token_id, self.image_token_index)
         return next((each for each in found if each is not None), -1)
 
@@ -76,9 +78,12 @@ async def build_pictured(settings: Settings, report: Report) -> AsyncGenerator[R
         own.push_async_callback(tower.close)
         starting = asyncio.create_task(_started(tower, report))
         own.callback(starting.cancel)
-        rows = msgspec.json.encode({"folder": str(folder), "picture_id": found.picture_id}).decode()
+        rows = {"folder": str(folder), "picture_id": found.picture_id}
+        rows |= {"is_mutual": found.family.is_mutual}
         known = KnownModel(
-            text=await to_thread.run_sync(_text, found, settings, store), attached=((ROWS, rows),)
+            text=await to_thread.run_sync(_text, found, settings, store),
+            attached=((ROWS, msgspec.json.encode(rows).decode()),),
+            extensions=(whole_pictures,) if found.family.is_mutual else (),
         )
         running = await own.enter_async_context(build_engine(settings, report, known=known))
         if not await starting:
@@ -105,7 +110,8 @@ def pictured_checkpoint(settings: Settings, report: Report) -> PicturedCheckpoin
     config = _config(location.directory / CONFIG)
     if config is None or config.architectures[0] not in FAMILIES:
         return None
-    return PicturedCheckpoint(location.directory, location.name, config.picture_id)
+    family = FAMILIES[config.architectures[0]]
+    return PicturedCheckpoint(location.directory, location.name, config.picture_id, family)
 
 
 def _config(path: Path) -> PicturedConfig | None:
@@ -140,6 +146,5 @@ async def _started(tower: ProcessDevice[PictureWork, PictureRead], report: Repor
 
 def _text(found: PicturedCheckpoint, settings: Settings, store: PictureStore) -> PicturedText:
     words = settings.tool_format, settings.control_tokens, settings.rerank
-    return PicturedText(
-        found.directory, *words, store=store, picture_id=found.picture_id, name=found.name
-    )
+    ids = found.picture_id, found.family.shown
+    return PicturedText(found.directory, *words, store=store, shown_as=ids, name=found.name)

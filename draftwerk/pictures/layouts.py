@@ -15,7 +15,7 @@ PictureInputs = Mapping[str, Any]
 
 
 class PictureFamily(NamedTuple):
-    """A family whose picture tokens are causal."""
+    """How a family has pictures."""
 
     layout: Callable[[PictureInputs, int, "PictureLayout"], str]
     """Returns the text for a picture of so many rows."""
@@ -25,6 +25,10 @@ class PictureFamily(NamedTuple):
     """Whether it takes a list of pictures for each text."""
     places: Callable[[PictureInputs, Any], Places] | None = None
     """Returns its rows' positions, by its configuration; None where these are those of tokens."""
+    is_mutual: bool = False
+    """Whether the rows of a picture see each other, those behind too."""
+    shown: str = ""
+    """The token that its template shows a picture as, if not that in whose place rows stand."""
 
 
 class PictureLayout(NamedTuple):
@@ -75,6 +79,12 @@ def _between_names(inputs: PictureInputs, count: int, layout: PictureLayout) -> 
     return f"<img>{layout.picture * count}</img>"
 
 
+def _in_paragraphs(inputs: PictureInputs, count: int, layout: PictureLayout) -> str:
+    """Return Gemma 3's layout: between two tokens, and these between empty lines."""
+    return f"\n\n{BEGIN}{layout.picture * count}<end_of_image>\n\n"
+
+
+BEGIN = "<start_of_image>"
 IN_SECTIONS = PictureFamily(_in_a_row, places=partial(in_grid, takes_turns=False))
 TILED = PictureFamily(_in_tiles, lambda _: {"return_row_col_info": True}, is_nested=True)
 FAMILIES = {
@@ -85,6 +95,7 @@ FAMILIES = {
     "Idefics3ForConditionalGeneration": TILED,
     "SmolVLMForConditionalGeneration": TILED,
     "InternVLForConditionalGeneration": PictureFamily(_between_names),
+    "Gemma3ForConditionalGeneration": PictureFamily(_in_paragraphs, is_mutual=True, shown=BEGIN),
     "Qwen2VLForConditionalGeneration": IN_SECTIONS,
     "Qwen2_5_VLForConditionalGeneration": IN_SECTIONS,
     "Qwen3VLForConditionalGeneration": PictureFamily(

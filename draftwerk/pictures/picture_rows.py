@@ -40,6 +40,8 @@ class RowOptions(msgspec.Struct, frozen=True):
 
     folder: str
     picture_id: int
+    is_mutual: bool = False
+    """Whether the rows of a picture see each other."""
 
 
 def attach(built: Built, options: str) -> Built:
@@ -58,20 +60,16 @@ class KeptRows:
     folder: Path
     _open: OrderedDict[str, PictureRows] = field(default_factory=OrderedDict[str, PictureRows])
 
-    def row(self, placeholder: int) -> PictureRows:
-        """Return a row. Raises OSError or IndexError where there is none."""
-        return self.rows(placeholder)[place_of(placeholder).row]
-
-    def rows(self, placeholder: int) -> PictureRows:
-        """Return all rows of a picture. Raises OSError where there are none."""
-        key = place_of(placeholder).key
+    def picture(self, placeholder: int) -> tuple[PictureRows, int]:
+        """Return a picture's rows, and the number of one. Raises OSError where there are none."""
+        key, number = place_of(placeholder)
         if (rows := self._open.get(key)) is None:
             rows = np.load(self.folder / key, mmap_mode="r")
             self._open[key] = rows
             if len(self._open) > OPEN_MAX:
                 self._open.popitem(last=False)
         self._open.move_to_end(key)
-        return rows
+        return rows, number
 
 
 @dataclass(slots=True)
@@ -94,13 +92,15 @@ class PicturedForward:
         self, forward: NativeForward | TorchForward, block_size: int, options: RowOptions
     ) -> None:
         self._forward, self._block_size = forward, block_size
-        self._picture_id = options.picture_id
+        self._picture_id, self._is_mutual = options.picture_id, options.is_mutual
         self._kept = KeptRows(Path(options.folder))
         self._width = _width(forward)
         self._slots: dict[int, PictureRows] = {}
         """The rows of the round under way, by the slots that their keys and values go to."""
         self._bases: dict[int, int] = {}
         """Addends of the positions of tokens in and behind pictures, by slot likewise."""
+        self._ends: dict[int, int] = {}
+        """Where the picture of each row ends in its text, by slot, if its rows see each other."""
         self._known: dict[int, KnownPictures] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -118,6 +118,8 @@ class PicturedForward:
             batch = replace(batch, positions=turned(batch.positions, bases, [*found], places))
         if not found:
             return self._forward(batch, pages)
+        if self._is_mutual:
+            batch = seeing_each_other(batch, {at: self._ends[slots[at]] for at in found})
         kind = _activations(self._forward)
         if deep:
             numbers = torch.full_like(batch.tokens, -1)
@@ -136,6 +138,7 @@ class PicturedForward:
             round_ = proposal.round
             self._slots.clear()
             self._bases.clear()
+            self._ends.clear()
             forks = [row for row in round_.rows if row.branch is not None and row.branch.origin]
             for row in forks:
                 assert row.branch is not None
@@ -175,16 +178,30 @@ class PicturedForward:
     def _look_up(self, row: Row, known: KnownPictures) -> None:
         """Find the rows and positions of what a row may compute."""
         if known.stretches is None:
-            known.stretches = stretches(known.placeholders, self._kept.rows, self._width)
+            known.stretches = stretches(known.placeholders, self._kept.picture, self._width)
         size = self._block_size
         # A row that continues another begins where that one ends.
         end = len(row.blocks) * size if row.continues else row.stop + row.draft_max
         for at in range(row.start, end if known.stretches else row.stop):
             slot = row.blocks[at // size] * size + at % size
             if at in known.placeholders:
-                self._slots[slot] = self._kept.row(known.placeholders[at])
+                rows, number = self._kept.picture(known.placeholders[at])
+                self._slots[slot], self._ends[slot] = rows[number], at + len(rows) - number
             if known.stretches:
                 self._bases[slot] = base_at(known.stretches, at)
+
+
+def seeing_each_other(batch: Batch, ends: Mapping[int, int]) -> Batch:
+    """Return a batch in which some tokens see their row up to where their picture ends."""
+    if (seen := batch.seen) is None:
+        counts = batch.row_starts.diff().long()
+        before = (batch.kv_lengths - batch.row_starts[1:]).repeat_interleave(counts)
+        seen = before + torch.arange(1, len(batch.tokens) + 1, dtype=torch.int32)
+    seen = seen.clone()
+    seen[list(ends)] = torch.tensor([*ends.values()], dtype=torch.int32)
+    changed = {"seen": seen, "both_ways": True}
+    window = None if batch.window is None else replace(batch.window, **changed)
+    return replace(batch, **changed, window=window)
 
 
 def _placeholders(tokens: tuple[int, ...]) -> dict[int, int]:
@@ -201,7 +218,8 @@ def _embedded(forward: NativeForward | TorchForward, tokens: Tensor) -> Tensor:
     """Return the embeddings of tokens as the forward pass itself would have them."""
     if isinstance(forward, NativeForward):
         assert forward.embedding is not None
-        return forward.embedding[tokens.long()].float()
+        hidden = forward.embedding[tokens.long()].float() * forward.embedding_multiplier
+        return hidden.to(_activations(forward)).float()
     return forward.inputs.embedded(forward.weights.embedding, tokens).clone()
 
 

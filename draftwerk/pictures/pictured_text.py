@@ -1,28 +1,38 @@
 """A tokenizer that has pictures: marks in a conversation become placeholders among its tokens."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from draftwerk.model.text.decode_stream import DecodeStream
-from draftwerk.model.text.tokenizer import TextTokenizer
+from draftwerk.model.text.templates.chat_template import TemplateMessage
+from draftwerk.model.text.tokenizer import TemplateInput, TextTokenizer
 from draftwerk.model.text.turns import Turn
 from draftwerk.pictures.picture_store import KeptPicture, PictureStore
 from draftwerk.pictures.placeholders import MARK, place_of, placeholders
 from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
+
+NOT_SHOWN = "the prompt does not show each picture in its place"
 
 
 class PicturedText(TextTokenizer):
     """A tokenizer and its chat template, which shows pictures."""
 
     def __init__(
-        self, directory: Path, *words: str, store: PictureStore, picture_id: int, name: str
+        self,
+        directory: Path,
+        *words: str,
+        store: PictureStore,
+        shown_as: tuple[int, str],
+        name: str,
     ) -> None:
-        """`words` are those of a TextTokenizer, `picture_id` is what its template shows a picture
-        as."""
+        """`words` are those of a TextTokenizer, `shown_as` the token in whose place rows stand, and
+        the name of the one that its template shows a picture as, if that is another."""
         super().__init__(directory, *words, name=name)
         self._store = store
-        self._picture_id = picture_id
+        self._picture_id, shown = shown_as
+        self._shown = shown or self.tokenizer.id_to_token(self._picture_id) or ""
 
     def message_of(self, turn: Turn) -> dict[str, Any]:
         """Return a turn as templates take it, with a part for each picture."""
@@ -33,6 +43,17 @@ class PicturedText(TextTokenizer):
         texts = [content] if isinstance(content, str) else [part["text"] for part in content]
         return {**message, "content": [part for text in texts for part in _parts(text)]}
 
+    def _rendered(self, asked: TemplateInput, messages: Sequence[TemplateMessage]) -> str:
+        """Return a conversation's text, with its pictures' layouts. Raises ValueError."""
+        text = super()._rendered(asked, messages)
+        digests = [*_digests(asked.messages)]
+        if not digests:
+            return text
+        first, *rest = text.split(self._shown)
+        if len(rest) != len(digests):
+            raise ValueError(NOT_SHOWN)
+        return first + "".join(map(str.__add__, map(self._layout, digests), rest))
+
     def encode_chat(
         self,
         messages: Sequence[Turn],
@@ -42,17 +63,7 @@ class PicturedText(TextTokenizer):
         """Return a conversation's tokens; raises ValueError for a picture that is gone, or that the
         template does not show."""
         digests = [digest for turn in messages for digest in MARK.findall(turn.content)]
-        tokens = super().encode_chat(messages, tools, variables)
-        if not digests:
-            return tokens
-        if tokens.count(self._picture_id) != len(digests):
-            raise ValueError("the chat template does not show each picture in its place")
-        pictures = map(self._found, digests)
-        return [
-            each
-            for token in tokens
-            for each in (self._laid_out(next(pictures)) if token == self._picture_id else (token,))
-        ]
+        return self._filled(super().encode_chat(messages, tools, variables), digests)
 
     def encode_segments(
         self,
@@ -67,12 +78,8 @@ class PicturedText(TextTokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a prompt, pictures among them."""
-        first, *rest = MARK.split(text)
-        tokens = super().encode(first)
-        for digest, behind in zip(rest[::2], rest[1::2], strict=True):
-            tokens += self._laid_out(self._found(digest))
-            tokens += self.encode_following(behind)
-        return tokens
+        whole = MARK.sub(lambda mark: self._layout(mark[1]), text)
+        return self._filled(super().encode(whole), MARK.findall(text))
 
     def check_tokens(self, tokens: Sequence[int]) -> None:
         """Raise ValueError for a placeholder of no picture that is here."""
@@ -108,19 +115,34 @@ class PicturedText(TextTokenizer):
             raise ValueError("a picture of this conversation is kept no more: send it again")
         return found
 
-    def _laid_out(self, picture: KeptPicture) -> list[int]:
-        """Return a picture's tokens, its rows as placeholders."""
-        rows = placeholders(picture.digest, picture.rows)
-        tokens = self.encode_continuation(picture.text)
+    def _layout(self, digest: str) -> str:
+        return self._found(digest).text
+
+    def _filled(self, tokens: list[int], digests: Sequence[str]) -> list[int]:
+        """Return tokens with placeholders for the rows of their pictures. Raises ValueError."""
+        if not digests:
+            return tokens
+        kept = map(self._found, digests)
+        rows = chain.from_iterable(placeholders(each.digest, each.rows) for each in kept)
         found = [next(rows, -1) if token == self._picture_id else token for token in tokens]
-        assert -1 not in found and next(rows, None) is None, "a picture's rows and tokens differ"
+        if -1 in found or next(rows, None) is not None:
+            raise ValueError(NOT_SHOWN)
         return found
+
+
+def _digests(messages: Sequence[TemplateMessage]) -> Iterator[str]:
+    """Yield the digests of pictures in messages as templates take them."""
+    for message in messages:
+        parts = message["content"]
+        for part in parts if isinstance(parts, list) else ():
+            if "digest" in part:
+                yield part["digest"]
 
 
 def _parts(text: str) -> Iterator[dict[str, str]]:
     """Yield the parts of a content: pictures, and what is between them."""
     for at, each in enumerate(MARK.split(text)):
         if at % 2:
-            yield {"type": "image"}
+            yield {"type": "image", "digest": each}
         elif each:
             yield {"type": "text", "text": each}

@@ -20,8 +20,8 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 Places = NDArray[np.float32]
 """Positions within a picture, of each row for each pair that turns [rows, pairs]."""
-RowsOf = Callable[[int], NDArray[np.float32]]
-"""Returns all rows of the picture that a placeholder stands for."""
+PictureOf = Callable[[int], tuple[NDArray[np.float32], int]]
+"""Returns the rows of the picture that a placeholder is of, and the number of its own."""
 
 
 class Stretch(NamedTuple):
@@ -32,7 +32,7 @@ class Stretch(NamedTuple):
     """Added to their places: those in the text, or in a picture those of its rows."""
 
 
-def stretches(placeholders: Mapping[int, int], rows_of: RowsOf, width: int) -> list[Stretch]:
+def stretches(placeholders: Mapping[int, int], picture: PictureOf, width: int) -> list[Stretch]:
     """Return those of a text, by its placeholders in order; `width` is that of embeddings.
 
     None where rows have no positions of their own. Raises OSError for a picture that is gone.
@@ -41,7 +41,7 @@ def stretches(placeholders: Mapping[int, int], rows_of: RowsOf, width: int) -> l
     for at, placeholder in placeholders.items():
         if at < end:
             continue
-        rows = rows_of(placeholder)
+        rows, _ = picture(placeholder)
         pairs = rows.shape[1] % width
         if not pairs:
             return []

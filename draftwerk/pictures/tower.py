@@ -24,6 +24,8 @@ PIXELS_MAX = 2**25
 SIDE_MAX, SIDES_RATIO_MAX = 2**14, 100
 READ = ("pixel_values", "pixel_attention_mask", "image_sizes", "image_grid_thw")
 """Values of image processors that models are given."""
+MUTUAL_MAX = 512
+"""Rows of a picture that see each other, at most: as many as layers with windows take at once."""
 TINY = 2
 """Tokens of the text model that is loaded around the tower; none of it is used."""
 
@@ -43,6 +45,9 @@ class Tower:
         vision = config.vision_config
         self.layout = PictureLayout(picture, config, getattr(vision, "patch_size", 1))
         self.processor = API.AutoImageProcessor.from_pretrained(directory, backend="pil")
+        self.rows_max = MUTUAL_MAX if self.family.is_mutual else ROWS_MAX
+        if self.family.is_mutual and config.text_config.sliding_window < self.rows_max:
+            self.rows_max = config.text_config.sliding_window
         self.model = _without_text(directory, config)
 
     def read(self, work: PictureWork) -> PictureRead:
@@ -55,8 +60,9 @@ class Tower:
         more = self.family.given(self.layout)
         inputs = self.processor(images=given, return_tensors=None, **more)
         rows = self._rows(inputs)
-        if len(rows) > ROWS_MAX:
-            return PictureRead(fault=f"it would be {len(rows)} tokens; {ROWS_MAX} are the most")
+        if len(rows) > self.rows_max:
+            said = f"it would be {len(rows)} tokens; {self.rows_max} are the most"
+            return PictureRead(fault=said)
         text = self.family.layout(inputs, len(rows), self.layout)
         if text.count(self.layout.picture) != len(rows):
             raise RuntimeError(f"{len(rows)} rows do not fit {text[:200]!r}")

@@ -20,6 +20,7 @@ from draftwerk.pictures.picture_rows import RowOptions
 from draftwerk.pictures.placeholders import placeholders
 from draftwerk.pictures.tower import Tower, opened
 from draftwerk.pictures.tower_messages import PictureWork, TowerOptions
+from draftwerk.pictures.whole_pictures import cut_picture
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.protocol.rounds import chain as chained
 from draftwerk.speculative.sampling.params import Sampling
@@ -37,6 +38,7 @@ class Oracle(NamedTuple):
     directory: Path
     rows: Path
     picture_id: int
+    is_mutual: bool
     prompt: list[int]
     plain: list[int]
     tokens: list[int]
@@ -73,7 +75,8 @@ def oracle(family: str, home: Path) -> Oracle:
             logits = model(input_ids=torch.tensor([found]), **more).logits[0]
             found.append(int(logits[-1].argmax()))
         logprobs = logits[len(plain) - 1 :].double().log_softmax(-1)
-    return Oracle(directory, rows, picture_id, prompt, plain, found[len(plain) :], logprobs)
+    own = directory, rows, picture_id, tower.family.is_mutual
+    return Oracle(*own, prompt, plain, found[len(plain) :], logprobs)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +85,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def driver(found: Oracle, attention: str, dtype: str = "fp32", **more: Any) -> Driver:
-    options = msgspec.json.encode(RowOptions(str(found.rows), found.picture_id)).decode()
+    own = RowOptions(str(found.rows), found.picture_id, found.is_mutual)
+    options = msgspec.json.encode(own).decode()
+    if found.is_mutual:
+        more["end_of"] = lambda tokens, stop: cut_picture(tokens, stop)[1]
     options = ModelOptions(
         source=str(found.directory),
         dtype=dtype,

@@ -43,7 +43,7 @@ def test_a_text_goes_on_behind_the_largest_position_of_a_picture(seed: int) -> N
                 wanted.append([next_one + each for each in (0, line, column, column)])
         next_one += max(lines, columns)
     wanted += [[next_one + each] * PAIRS for each in range(3)]
-    found = stretches(placeholders, lambda placeholder: kept[placeholder], WIDTH)
+    found = stretches(placeholders, lambda placeholder: (kept[placeholder], 0), WIDTH)
     positions = torch.arange(len(wanted), dtype=torch.int32)
     bases = torch.tensor([base_at(found, each) for each in range(len(wanted))], dtype=torch.int32)
     positions[list(placeholders)] = 99  # of no interest in a picture
@@ -66,7 +66,7 @@ def _rows(placeholders: dict[int, int], kept: list[NDArray[np.float32]]) -> Any:
 
 
 def test_rows_without_positions_leave_a_text_as_it_is() -> None:
-    assert stretches({3: 0, 4: 0}, lambda _: np.zeros((2, 2 * WIDTH), np.float32), WIDTH) == []
+    assert stretches({3: 0, 4: 0}, lambda _: (np.zeros((2, 2 * WIDTH), np.float32), 0), WIDTH) == []
     assert base_at([], 7) == 0
 
 

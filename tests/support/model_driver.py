@@ -59,6 +59,8 @@ class Driver:
     guess: Guesser = lambda live, capacity: NO_DRAFT
     drafter: DraftRunner | None = None
     chunk_max: int = 10**6
+    end_of: Callable[[list[int], int], int] = lambda tokens, stop: stop
+    """Returns where a row ends that shall end there."""
     preempts: float = 0.0
     """How often a sequence loses its blocks and begins again with what it has."""
     live: list[Live] = field(default_factory=list)
@@ -113,6 +115,7 @@ class Driver:
     def _row(self, live: Live) -> Row:
         capacity = max(0, min(DRAFT_MAX, live.goal - len(live.output) - 1))
         stop = min(len(live.tokens), live.computed + self.rng.randint(1, self.chunk_max))
+        stop = self.end_of(live.tokens, stop)
         needed = -(-(len(live.tokens) + capacity) // self.runner.pages.block_size)
         live.blocks += tuple(self.free.pop() for _ in range(needed - len(live.blocks)))
         new_sequence = NewSequence(tuple(live.tokens), live.prompt_count, live.sampling)

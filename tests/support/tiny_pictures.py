@@ -10,6 +10,7 @@ import torch
 import transformers
 from PIL import Image
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+from transformers.models.gemma3.image_processing_pil_gemma3 import Gemma3ImageProcessorPil
 from transformers.models.got_ocr2.image_processing_pil_got_ocr2 import GotOcr2ImageProcessorPil
 from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
 from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImageProcessorPil
@@ -38,6 +39,8 @@ class Pictured(NamedTuple):
     """Special tokens of its tokenizer, its picture first."""
     config: Callable[[dict[str, Any], int], Any]
     processor: Callable[[], Any]
+    shown: str = ""
+    """The token that its template shows a picture as, if not its picture's."""
 
 
 def text_config(vocab_size: int, model_type: str = "llama") -> dict[str, Any]:
@@ -155,6 +158,20 @@ def _qwen3_vl(text: dict[str, Any], picture: int) -> Any:
     )
 
 
+def _gemma3(text: dict[str, Any], picture: int) -> Any:
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    own = {"num_hidden_layers": 3, "layer_types": kinds, "sliding_window": 17}
+    vision = {"model_type": "siglip_vision_model", **CLIP, "image_size": 64}
+    return API.Gemma3Config(
+        vision_config=vision,
+        text_config={**text, **own, "query_pre_attn_scalar": 16},
+        mm_tokens_per_image=16,
+        image_token_index=picture,
+        boi_token_index=picture + 1,
+        eoi_token_index=picture + 2,
+    )
+
+
 def _patches() -> Any:
     return Qwen2VLImageProcessorPil(patch_size=4, min_pixels=256, max_pixels=2304)
 
@@ -187,6 +204,13 @@ FAMILIES = {
             size={"height": 32, "width": 32}, crop_to_patches=True, max_patches=4
         ),
     ),
+    "gemma3": Pictured(
+        "gemma3_text",
+        ("<image_soft_token>", "<start_of_image>", "<end_of_image>"),
+        _gemma3,
+        lambda: Gemma3ImageProcessorPil(size={"height": 64, "width": 64}),
+        shown="<start_of_image>",
+    ),
     "qwen2_vl": Pictured("qwen2_vl_text", QWEN, _qwen2_vl, _patches),
     "qwen2_5_vl": Pictured("qwen2_5_vl_text", QWEN, _qwen2_5_vl, _patches),
     "qwen3_vl": Pictured("qwen3_vl_text", QWEN, _qwen3_vl, _patches),
@@ -202,7 +226,7 @@ def save_pictured(family: str | Pictured, directory: Path, seed: int = 0) -> Any
         tokenizer_object=raw,
         bos_token="<s>",
         eos_token="</s>",
-        chat_template=TEMPLATE.replace("PICTURE", made.tokens[0]),
+        chat_template=TEMPLATE.replace("PICTURE", made.shown or made.tokens[0]),
     )
     torch.manual_seed(seed)
     vocab_size = len(tokenizer) + 3
@@ -240,7 +264,7 @@ def pixels(tower: Tower, images: list[Any]) -> dict[str, torch.Tensor]:
 
 def kinds(tower: Tower, tokens: list[int]) -> dict[str, torch.Tensor]:
     """Return what Transformers' model is told of tokens that are pictures, where it asks."""
-    if tower.family.places is None:
-        return {}
-    found = torch.tensor([tokens]) == tower.model.config.image_token_id
-    return {"mm_token_type_ids": found.int()}
+    found = (torch.tensor([tokens]) == tower.model.config.image_token_id).int()
+    if tower.family.is_mutual:
+        return {"token_type_ids": found}
+    return {} if tower.family.places is None else {"mm_token_type_ids": found}

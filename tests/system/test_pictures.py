@@ -126,7 +126,7 @@ def expected(served: Served, *parts: str | bytes) -> str:
     text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
     tower = tower_of(served.directory)
     pictures = [part for part in parts if isinstance(part, bytes)]
-    pieces = text.split(tower.layout.picture)
+    pieces = text.split(tower.family.shown or tower.layout.picture)
     for number, data in enumerate(pictures):
         pieces[number] += tower.read(PictureWork(f"{number:032x}", data)).text
     inputs = pixels(tower, [opened(data) for data in pictures]) if pictures else {}

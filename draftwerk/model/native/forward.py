@@ -95,9 +95,9 @@ class NativeForward:
         spelt = [each for rotary in config.rotaries for each in rotary.inverse_frequencies]
         frequencies = (ctypes.c_float * len(spelt))(*spelt)
         self._library = self._pool.library
-        self.handle: int = self._library.model_create(
-            self._pool.handle, shape_of(config, dtype, kv_dtype), layers, frequencies
-        )
+        shape = shape_of(config, dtype, kv_dtype)
+        self.embedding_multiplier: float = shape.embedding_multiplier
+        self.handle: int = self._library.model_create(self._pool.handle, shape, layers, frequencies)
         weakref.finalize(self, self._library.model_destroy, self.handle)
         if shard is not None:
             self._library.model_split(self.handle, columns_of(shard), meeting)

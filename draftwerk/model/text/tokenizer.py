@@ -153,14 +153,14 @@ class TextTokenizer(VocabularyText):
         messages: Sequence[Turn],
         tools: Sequence[str],
         variables: Sequence[tuple[str, Any]],
-    ) -> "_Asked":
+    ) -> "TemplateInput":
         """Return what a template is given, with a mark in the names of control tokens."""
         given = [self.message_of(turn) for turn in messages]
         described, more = [json.loads(each) for each in tools], dict(variables)
         guard = guard_of(self.control_names, (given, described, more))
-        return _Asked(guard, *map(guard.guarded, (given, described, more)))
+        return TemplateInput(guard, *map(guard.guarded, (given, described, more)))
 
-    def _rendered(self, asked: "_Asked", messages: Sequence[TemplateMessage]) -> str:
+    def _rendered(self, asked: "TemplateInput", messages: Sequence[TemplateMessage]) -> str:
         return asked.guard.rendered(self._render(messages, asked.tools, asked.variables))
 
     def _guarded_tokens(self, text: str, guard: ControlGuard, follows: bool = False) -> list[int]:
@@ -321,7 +321,7 @@ def _analysed(turn: Turn) -> dict[str, str]:
     return {"reasoning_content": "\n\n".join(texts), "content": ""}
 
 
-class _Asked(NamedTuple):
+class TemplateInput(NamedTuple):
     """The arguments of a chat template."""
 
     guard: ControlGuard
