@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,14 @@ from draftwerk.assembly.build import build_engine
 from draftwerk.assembly.loading.loaded_models import KnownModel
 from draftwerk.assembly.loading.model_infos import Report
 from draftwerk.machine.child_python import python_command
-from draftwerk.model.checkpoint.hub import locate
+from draftwerk.model.checkpoint.files.json_file import read_json
+from draftwerk.model.checkpoint.gguf_card import read_card
+from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.servable import may_use_gpu
+from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.pictures.layouts import FAMILIES, PictureFamily
+from draftwerk.pictures.mmproj.mmproj_file import tower_file
 from draftwerk.pictures.picture_hosts import PictureHosts
 from draftwerk.pictures.picture_store import PictureStore, rows_folder
 from draftwerk.pictures.pictured_text import PicturedText
@@ -44,6 +48,8 @@ class PicturedCheckpoint(NamedTuple):
     picture_id: int
     """The token in whose place rows stand."""
     family: PictureFamily
+    mmproj: str = ""
+    """The file of its tower, where that is not in the checkpoint."""
 
 
 class PicturedConfig(msgspec.Struct, frozen=True):
@@ -107,11 +113,34 @@ def pictured_checkpoint(settings: Settings, report: Report) -> PicturedCheckpoin
         location = locate(settings.model, report)
     except Refused:
         return None  # loading it says why
+    try:
+        if (card := read_card(location.directory)) is not None:
+            return _of_gguf(location, card.paths)
+    except Refused as error:
+        report(f"pictures are not read: {error}")
+        return None
     config = _config(location.directory / CONFIG)
     if config is None or config.architectures[0] not in FAMILIES:
         return None
     family = FAMILIES[config.architectures[0]]
     return PicturedCheckpoint(location.directory, location.name, config.picture_id, family)
+
+
+def _of_gguf(location: Location, paths: Sequence[str]) -> PicturedCheckpoint | None:
+    """Return a GGUF model with a tower beside it. Raises Refused for one that is not served."""
+    about = read_json(location.directory / CONFIG) or {}
+    found = tower_file(paths, about["hidden_size"])
+    if found is None:
+        return None
+    tokenizer = read_tokenizer(location.directory)
+    needed = found.family.picture, *found.family.tokens
+    picture_id, *others = map(tokenizer.token_to_id, needed)
+    if picture_id is None or None in others:
+        lacking = next(each for each in needed if tokenizer.token_to_id(each) is None)
+        raise Refused(f"{found.path}: this model's vocabulary has no {lacking}")
+    family = FAMILIES[found.family.kind]
+    own = location.directory, location.name, picture_id, family
+    return PicturedCheckpoint(*own, str(found.path))
 
 
 def _config(path: Path) -> PicturedConfig | None:
@@ -128,7 +157,8 @@ def tower_process(
     found: PicturedCheckpoint, folder: Path, silence_s: float
 ) -> ProcessDevice[PictureWork, PictureRead]:
     """Return the device of a process that reads pictures; it is not started yet."""
-    options = TowerOptions(str(found.directory), str(folder), max(1, (os.cpu_count() or 1) // 2))
+    own = str(found.directory), str(folder), max(1, (os.cpu_count() or 1) // 2)
+    options = TowerOptions(*own, found.mmproj, found.picture_id)
     text = msgspec.json.encode(options).decode()
     command = python_command("draftwerk.pictures.tower_process", text)
     return ProcessDevice(partial(spawn, command), PictureRead, silence_s)

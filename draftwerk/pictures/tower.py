@@ -14,6 +14,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.pictures.layouts import FAMILIES, PictureLayout
+from draftwerk.pictures.mmproj.mmproj_tower import TowerParts, mmproj_tower
 from draftwerk.pictures.placeholders import KEY_DIGITS, ROWS_MAX
 from draftwerk.pictures.tower_messages import PictureRead, PictureWork, TowerOptions
 
@@ -36,7 +37,7 @@ class Tower:
     def __init__(self, options: TowerOptions) -> None:
         directory = Path(options.directory)
         torch.set_num_threads(options.threads)
-        config = API.AutoConfig.from_pretrained(directory)
+        config, self.processor, self.model = _parts(options)
         self.family = FAMILIES[config.architectures[0]]
         self.folder = Path(options.folder)
         picture = read_tokenizer(directory).id_to_token(config.image_token_id)
@@ -44,11 +45,9 @@ class Tower:
             raise Refused(f"the tokenizer has no token {config.image_token_id}, the picture's")
         vision = config.vision_config
         self.layout = PictureLayout(picture, config, getattr(vision, "patch_size", 1))
-        self.processor = API.AutoImageProcessor.from_pretrained(directory, backend="pil")
         self.rows_max = MUTUAL_MAX if self.family.is_mutual else ROWS_MAX
         if self.family.is_mutual and config.text_config.sliding_window < self.rows_max:
             self.rows_max = config.text_config.sliding_window
-        self.model = _without_text(directory, config)
 
     def read(self, work: PictureWork) -> PictureRead:
         """Return a picture's layout; its rows are written beside those of others."""
@@ -111,6 +110,14 @@ def opened(data: bytes, media_type: str = "") -> Image.Image:
         raise
     except Exception as error:  # whatever a broken file makes of a decoder
         raise ValueError(f"it is broken: {str(error)[:200]}") from None
+
+
+def _parts(options: TowerOptions) -> TowerParts:
+    if options.mmproj:
+        return mmproj_tower(Path(options.mmproj), options.picture_id)
+    config = API.AutoConfig.from_pretrained(options.directory)
+    processor = API.AutoImageProcessor.from_pretrained(options.directory, backend="pil")
+    return TowerParts(config, processor, _without_text(Path(options.directory), config))
 
 
 def _without_text(directory: Path, config: Any) -> Any:

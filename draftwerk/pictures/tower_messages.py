@@ -37,3 +37,7 @@ class TowerOptions(msgspec.Struct, frozen=True):
     folder: str
     """Where rows are written."""
     threads: int
+    mmproj: str = ""
+    """The file that has the tower; empty where the checkpoint has."""
+    picture_id: int = -1
+    """The token that stands for a row, where that file has the tower."""

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import os
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from hashlib import sha256
@@ -30,12 +30,13 @@ from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.api.shared.config import Settings
 from draftwerk.api.shared.ports import RunningServer
 from draftwerk.api.shared.state import ServerState
-from draftwerk.pictures.attach import build_pictured
+from draftwerk.pictures.attach import build_pictured, pictured_checkpoint
 from draftwerk.pictures.picture_hosts import PictureHosts
 from draftwerk.pictures.reader import PictureReader
 from draftwerk.pictures.tower import Tower, opened
 from draftwerk.pictures.tower_messages import PictureWork, TowerOptions
 from draftwerk.settings.setting_fields import ConfigError
+from tests.support.gguf_of_pictures import save_mmproj, save_text
 from tests.support.hostile_pictures import requests, url_of
 from tests.support.http_server import http_server
 from tests.support.tiny_pictures import FAMILIES, kinds, picture, pixels, save_pictured
@@ -45,6 +46,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 COUNT = 24
 QUESTION = "What is this?"
 HERE = "http://127.0.0.1"
+
+
+Converted = Callable[[Any, Path], Path]
+"""Writes a model in a folder anew, and returns what is served."""
 
 
 class Served(NamedTuple):
@@ -66,10 +71,13 @@ class Served(NamedTuple):
 
 
 @asynccontextmanager
-async def serving(directory: Path, family: str, **fields: Any) -> AsyncGenerator[Served]:
+async def serving(
+    directory: Path, family: str, converted: Converted | None = None, **fields: Any
+) -> AsyncGenerator[Served]:
     model = save_pictured(family, directory)
+    path = directory if converted is None else converted(model, directory)
     settings = Settings(
-        model=str(directory),
+        model=str(path),
         dtype="fp32",
         kv_memory="16MiB",
         served_model_name=("m",),
@@ -383,6 +391,45 @@ async def test_hosts_need_a_model_that_reads_pictures() -> None:
     with pytest.raises(ConfigError, match="image_hosts"):
         async with build_pictured(settings, print):
             pass
+
+
+def in_two_files(model: Any, directory: Path) -> Path:
+    """Write a model as GGUF, its tower in a file of its own."""
+    folder = directory / "gguf"
+    folder.mkdir()
+    save_mmproj(model, directory, folder / "mmproj-tiny.gguf")
+    return save_text(model, directory, folder / "tiny.gguf")
+
+
+async def test_a_gguf_model_reads_pictures_by_the_file_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    async with serving(tmp_path, "smolvlm", in_two_files) as served:
+        assert "vision" in served.running.model.capabilities
+        for parts in (("Compare ", ONE, " with ", OTHER, "."), (QUESTION,)):
+            assert text_of(await answer(served, *parts)) == expected(served, *parts)
+        tower = served.reader.tower.process_id
+        assert tower is not None
+        os.kill(tower, signal.SIGKILL)
+        parts = (picture(11), QUESTION)
+        reply = await answer(served, *parts, extra_body={"receipt": True})
+        assert text_of(reply) == expected(served, *parts)
+        receipt = reply.model_dump()["receipt"]
+        assert (await verdict(served, receipt, picture(11)))["verdict"] == "equal"
+
+
+async def test_a_tower_of_another_family_is_told_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model, said = save_pictured("smolvlm", tmp_path), list[str]()
+    path = save_text(model, tmp_path, tmp_path / "tiny.gguf")
+    save_mmproj(model, tmp_path, tmp_path / "mmproj-tiny.gguf", projector="gemma3")
+    settings = Settings(model=str(path), dtype="fp32", kv_memory="16MiB", spare="off")
+    assert pictured_checkpoint(settings, said.append) is None
+    assert said[-1].startswith("pictures are not read: ")
+    assert "mmproj-tiny.gguf" in said[-1] and "'gemma3'" in said[-1] and "idefics3" in said[-1]
 
 
 @pytest.mark.grid

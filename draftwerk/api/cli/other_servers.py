@@ -48,7 +48,8 @@ OTHER_FLAGS = {
     "--video-* --mtmd-* --allowed-local-media-path --allowed-media-domains --interleave-mm-* "
     "--enable-mm-* --skip-mm-* --enable-multimodal --keep-mm-* --max-image-* "
     "--disable-chunked-mm-*": (
-        "--images auto or off says whether pictures are read; those of GGUF files are not"
+        "--images auto or off says whether pictures are read; an mmproj file is found beside its "
+        "GGUF"
     ),
     "--rope-* --hf-overrides --yarn-* --json-model-override-args --grp-attn-* -gan -gaw": (
         "a model's files say how it is built and how positions are rotated"

@@ -1,0 +1,1 @@
+"""Towers of GGUF models, in files beside them."""
