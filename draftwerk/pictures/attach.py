@@ -18,7 +18,7 @@ from draftwerk.api.shared.config import Settings
 from draftwerk.api.shared.ports import RunningServer
 from draftwerk.assembly.build import build_engine
 from draftwerk.assembly.loading.loaded_models import KnownModel
-from draftwerk.assembly.loading.model_infos import Report
+from draftwerk.assembly.loading.model_infos import Report, attention_window
 from draftwerk.machine.child_python import python_command
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.gguf_card import read_card
@@ -123,6 +123,9 @@ def pictured_checkpoint(settings: Settings, report: Report) -> PicturedCheckpoin
     if config is None or config.architectures[0] not in FAMILIES:
         return None
     family = FAMILIES[config.architectures[0]]
+    if attention_window(settings) is not None and (family.places or family.is_mutual):
+        report("pictures are not read: windows that are asked for count positions of texts")
+        return None
     return PicturedCheckpoint(location.directory, location.name, config.picture_id, family)
 
 

@@ -187,6 +187,8 @@ class PicturedForward:
             if at in known.placeholders:
                 rows, number = self._kept.picture(known.placeholders[at])
                 self._slots[slot], self._ends[slot] = rows[number], at + len(rows) - number
+                if self._is_mutual and self._ends[slot] > row.stop:
+                    raise ValueError("a row ends in a picture")
             if known.stretches:
                 self._bases[slot] = base_at(known.stretches, at)
 

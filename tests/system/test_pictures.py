@@ -27,7 +27,7 @@ from transformers import AutoTokenizer
 from draftwerk.api.app.app import create_app
 from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptText, options_of, receipt_of
 from draftwerk.api.openai.receipts.recording import RecordKeeper
-from draftwerk.api.shared.config import Settings
+from draftwerk.api.shared.config import Settings, load
 from draftwerk.api.shared.ports import RunningServer
 from draftwerk.api.shared.state import ServerState
 from draftwerk.pictures.attach import build_pictured, pictured_checkpoint
@@ -453,3 +453,15 @@ async def test_other_families_answer_as_transformers_after_kills_too(tmp_path, f
         os.kill(target, signal.SIGKILL)
         assert {text_of(await task) for task in tasks} == {expected(served, *parts, picture(9))}
         assert text_of(await answer(served, *parts)) == wanted
+
+
+async def test_windows_that_are_asked_for_leave_some_pictures_unread(tmp_path: Path) -> None:
+    said = list[str]()
+    for family, count in (("llava", 0), ("qwen2_5_vl", 1), ("gemma3", 1)):
+        save_pictured(family, tmp_path / family)
+        for asked, is_unread in ((["window:size=512,sinks=128"], bool(count)), ([], False)):
+            fields = {"model": str(tmp_path / family), "device": "cpu", "approximate": asked}
+            found = pictured_checkpoint(load(fields, {}), said.append)
+            assert (found is None) == is_unread, family
+        assert sum("pictures are not read" in each for each in said) == count, said
+        said.clear()
