@@ -219,9 +219,7 @@ def _width(forward: NativeForward | TorchForward) -> int:
 def _embedded(forward: NativeForward | TorchForward, tokens: Tensor) -> Tensor:
     """Return the embeddings of tokens as the forward pass itself would have them."""
     if isinstance(forward, NativeForward):
-        assert forward.embedding is not None
-        hidden = forward.embedding[tokens.long()].float() * forward.embedding_multiplier
-        return hidden.to(_activations(forward)).float()
+        return forward.embedded(tokens)
     return forward.inputs.embedded(forward.weights.embedding, tokens).clone()
 
 

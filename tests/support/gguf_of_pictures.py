@@ -19,8 +19,8 @@ def no_more(writer: gguf.GGUFWriter) -> None:
     """Write nothing more."""
 
 
-def save_text(model: Any, directory: Path, path: Path, name: str = NAME) -> Path:
-    """Write the text part of a Llama that reads pictures, and its tokenizer, in F32."""
+def save_text(model: Any, directory: Path, path: Path, name: str = NAME, kind: str = "F32") -> Path:
+    """Write the text part of a Llama that reads pictures, and its tokenizer."""
     config = model.config.get_text_config()
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name(name)
@@ -42,8 +42,8 @@ def save_text(model: Any, directory: Path, path: Path, name: str = NAME) -> Path
         if "q_proj" in named or "k_proj" in named:
             heads = config.num_attention_heads if "q_proj" in named else config.num_key_value_heads
             values = llama_cpp_order(values, heads)
-        writer.add_tensor(gguf_name(f"model.{named}", "llama"), values)
-    writer.add_tensor("output.weight", model.lm_head.weight.detach().numpy())
+        _add(writer, gguf_name(f"model.{named}", "llama"), values, kind)
+    _add(writer, "output.weight", model.lm_head.weight.detach().numpy(), kind)
     return _written(writer, path)
 
 

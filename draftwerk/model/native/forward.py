@@ -121,6 +121,14 @@ class NativeForward:
             self.learnt_from = text or tokens_of_all_parts(config.vocab_size)
             learn_keys(self, config, self.learnt_from, (self.page_dtype, self.page_width), learn)
 
+    def embedded(self, tokens: Tensor) -> Tensor:
+        """Return the embeddings of tokens as the layers are given them, float32 [T, hidden]."""
+        rows = torch.empty(len(tokens), self.hidden_size)
+        numbers = tokens.to(torch.int32).contiguous()
+        self._library.model_embed(self.handle, numbers.data_ptr(), len(numbers), rows.data_ptr())
+        rows *= self.embedding_multiplier
+        return rows.bfloat16().float() if self.dtype == "bf16" else rows
+
     def add_adapter(self, adapter: Adapter) -> None:
         """Add an adapter behind those there are; batches name it by its number."""
         modules = (AdapterModule * len(adapter))()

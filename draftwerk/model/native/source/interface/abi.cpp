@@ -97,6 +97,12 @@ void model_set_embedding(void *model, int of_inputs, const void *data, int is_bf
     to.rows = data, to.is_bf16 = is_bf16 != 0;
 }
 
+// Writes the embeddings of tokens [count, hidden], without the multiplier.
+void model_embed(void *model, const int32_t *tokens, int count, float *rows) {
+    const Model &of = *static_cast<Model *>(model);
+    for (int i = 0; i < count; i++) of.embed(tokens[i], rows + size_t(i) * of.shape.hidden);
+}
+
 const char *model_add_adapter(void *model, const AdapterModule *modules, int count) {
     return unless_full([&] { static_cast<Model *>(model)->add_adapter({modules, modules + count}); });
 }
