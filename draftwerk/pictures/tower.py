@@ -27,6 +27,8 @@ READ = ("pixel_values", "pixel_attention_mask", "image_sizes", "image_grid_thw")
 """Values of image processors that models are given."""
 MUTUAL_MAX = 512
 """Rows of a picture that see each other, at most: as many as layers with windows take at once."""
+TRIAL = {"image_grid_thw": [[1, 8, 8]]}
+"""A picture's grid, for which a configuration is refused before there is any."""
 TINY = 2
 """Tokens of the text model that is loaded around the tower; none of it is used."""
 
@@ -45,6 +47,8 @@ class Tower:
             raise Refused(f"the tokenizer has no token {config.image_token_id}, the picture's")
         vision = config.vision_config
         self.layout = PictureLayout(picture, config, getattr(vision, "patch_size", 1))
+        if self.family.places is not None:
+            self.family.places(TRIAL, config)
         self.rows_max = MUTUAL_MAX if self.family.is_mutual else ROWS_MAX
         if self.family.is_mutual and config.text_config.sliding_window < self.rows_max:
             self.rows_max = config.text_config.sliding_window

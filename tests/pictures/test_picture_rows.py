@@ -1,5 +1,6 @@
 """Models that read pictures answer as Transformers' own do, by any schedule."""
 
+import json
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import build
 from draftwerk.model.process.built import extended
 from draftwerk.model.step.around_steps import attached
@@ -23,6 +25,7 @@ from draftwerk.pictures.tower_messages import PictureWork, TowerOptions
 from draftwerk.pictures.whole_pictures import cut_picture
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.protocol.rounds import chain as chained
+from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.model_driver import Driver, Live
 from tests.support.tiny_pictures import FAMILIES, kinds, picture, pixels, save_pictured
@@ -151,3 +154,22 @@ def test_no_schedule_or_draft_changes_a_text(family: str, home: Path) -> None:
     assert engine.drafted
     assert [live.output for live in lives] == [found.tokens] * 3
     assert lone.output != found.tokens, "names of pictures alone say as much as the pictures"
+
+
+def test_a_family_without_the_sections_of_its_positions_is_refused(tmp_path: Path) -> None:
+    save_pictured("qwen3_vl", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["text_config"]["rope_parameters"]["mrope_section"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(Refused, match="mrope_section None"):
+        Tower(TowerOptions(str(tmp_path), str(tmp_path), 1))
+
+
+def test_a_row_that_cuts_a_picture_whose_rows_see_each_other_fails(home: Path) -> None:
+    found = oracle("gemma3", home)
+    first = next(at for at, token in enumerate(found.prompt) if token >= PLACEHOLDER_MIN)
+    engine = driver(found, "native")
+    engine.add(1, found.prompt, greedy(), 2)
+    engine.end_of = lambda tokens, stop: first + 2
+    with pytest.raises(AssertionError, match="block"):
+        engine.run()
