@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from draftwerk.pictures.placeholders import KEY_DIGITS
+from draftwerk.pictures.placeholders import NAME_DIGITS, key_of
 
 BYTES_MAX = 2**29
 """Rows of all pictures that are kept."""
@@ -39,26 +39,26 @@ class KeptPicture:
 
 @dataclass(slots=True)
 class PictureStore:
-    """Pictures by their digests, the latest used last."""
+    """Pictures by their names, the latest used last."""
 
     folder: Path
     bytes_max: int = BYTES_MAX
     kept: OrderedDict[str, KeptPicture] = field(default_factory=OrderedDict[str, KeptPicture])
 
     def find(self, digest: str) -> KeptPicture | None:
-        """Return a picture, which becomes the latest used."""
-        found = self.kept.get(digest)
-        if found is not None:
-            self.kept.move_to_end(digest)
+        """Return a picture by its digest or name; it becomes the latest used."""
+        name = digest[:NAME_DIGITS]
+        if (found := self.kept.get(name)) is not None:
+            self.kept.move_to_end(name)
         return found
 
     def named(self, key: str) -> KeptPicture | None:
         """Return the picture of a key."""
-        return next((each for each in self.kept.values() if each.digest.startswith(key)), None)
+        return next((each for each in self.kept.values() if key_of(each.digest) == key), None)
 
     def add(self, picture: KeptPicture) -> None:
         """Keep a picture whose rows are in the folder; others make room for it."""
-        self.kept[picture.digest] = picture
+        self.kept[picture.digest[:NAME_DIGITS]] = picture
         self._make_room(picture)
 
     def use(self, digest: str) -> KeptPicture | None:
@@ -79,7 +79,7 @@ class PictureStore:
             if surplus <= 0:
                 return
             if not each.users and each is not latest:
-                del self.kept[each.digest]
+                del self.kept[each.digest[:NAME_DIGITS]]
                 self.path(each.digest).unlink(missing_ok=True)
                 surplus -= each.size
 
@@ -90,13 +90,14 @@ class PictureStore:
 
     def path(self, digest: str) -> Path:
         """Return where the rows of a picture are."""
-        return self.folder / digest[:KEY_DIGITS]
+        return self.folder / key_of(digest)
 
     def check(self) -> None:
         """Assert that each picture has its rows, and that none is needed less than not at all."""
         assert all(each.users >= 0 for each in self.kept.values())
-        sizes = {each: self.path(each).stat().st_size for each in self.kept}
-        assert sizes == {each.digest: each.size for each in self.kept.values()}
+        kept = self.kept.values()
+        assert all(self.path(each.digest).stat().st_size == each.size for each in kept)
+        assert list(self.kept) == [each.digest[:NAME_DIGITS] for each in kept]
 
 
 @contextmanager

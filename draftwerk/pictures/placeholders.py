@@ -16,8 +16,10 @@ from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 ROW_BITS = 14
 ROWS_MAX = 2**ROW_BITS
 """Rows of a picture at most."""
-KEY_DIGITS = 12
-"""Hexadecimal digits of a key: 48 bits."""
+KEY_DIGITS, NAME_DIGITS = 12, 32
+"""Hexadecimal digits of a key, the last of a digest: 48 bits; and of a name, its first. Clients are
+shown names alone, so that nobody can look for two pictures of one key."""
+DIGEST_BYTES = (KEY_DIGITS + NAME_DIGITS) // 2
 MARK = re.compile("\ue200([0-9a-f]{32})\ue201")
 """A picture in a text: characters for private use around its digest, which only who sent the
 picture to this server could know."""
@@ -34,12 +36,17 @@ class RowPlace(NamedTuple):
 
 def mark_of(digest: str) -> str:
     """Return what stands for a picture in a text."""
-    return f"\ue200{digest}\ue201"
+    return f"\ue200{digest[:NAME_DIGITS]}\ue201"
+
+
+def key_of(digest: str) -> str:
+    """Return the key of a picture."""
+    return digest[-KEY_DIGITS:]
 
 
 def placeholders(digest: str, count: int) -> Iterator[int]:
     """Return the numbers of a picture's rows."""
-    first = PLACEHOLDER_MIN + (int(digest[:KEY_DIGITS], 16) << ROW_BITS)
+    first = PLACEHOLDER_MIN + (int(key_of(digest), 16) << ROW_BITS)
     return iter(range(first, first + count))
 
 

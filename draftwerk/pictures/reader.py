@@ -18,7 +18,7 @@ from draftwerk.api.shared.ports import ReceiptPicture
 from draftwerk.pictures.body_pictures import NAMED, SentPicture, join_blocks, pictures_in
 from draftwerk.pictures.picture_hosts import REQUEST_S, PictureHosts, UnfetchedError
 from draftwerk.pictures.picture_store import KeptPicture, PictureStore
-from draftwerk.pictures.placeholders import mark_of
+from draftwerk.pictures.placeholders import DIGEST_BYTES, mark_of
 from draftwerk.pictures.receipt_pictures import placed, told
 from draftwerk.pictures.tower_messages import PictureRead, PictureWork
 
@@ -115,7 +115,7 @@ class PictureReader:
         raise unavailable("too many pictures are in use", RETRY_MS)
 
     def _digest(self, sent: SentPicture, tenant: str) -> str:
-        digest = blake2b(sent.data, digest_size=16, key=self.secret)
+        digest = blake2b(sent.data, digest_size=DIGEST_BYTES, key=self.secret)
         digest.update(f"{len(sent.data)} {sent.media_type} {tenant}".encode())
         return digest.hexdigest()
 

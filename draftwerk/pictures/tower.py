@@ -15,7 +15,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.pictures.layouts import FAMILIES, PictureLayout
 from draftwerk.pictures.mmproj.mmproj_tower import TowerParts, mmproj_tower
-from draftwerk.pictures.placeholders import KEY_DIGITS, ROWS_MAX
+from draftwerk.pictures.placeholders import ROWS_MAX, key_of
 from draftwerk.pictures.tower_messages import PictureRead, PictureWork, TowerOptions
 
 API: Any = transformers
@@ -69,7 +69,7 @@ class Tower:
         text = self.family.layout(inputs, len(rows), self.layout)
         if text.count(self.layout.picture) != len(rows):
             raise RuntimeError(f"{len(rows)} rows do not fit {text[:200]!r}")
-        path = self.folder / work.digest[:KEY_DIGITS]
+        path = self.folder / key_of(work.digest)
         draft = path.with_suffix(".draft")
         if self.family.places is not None:
             places = self.family.places(inputs, self.layout.config)

@@ -340,6 +340,16 @@ async def test_receipts_of_later_turns_name_earlier_pictures(served: Served) -> 
     assert (await verdict(served, receipt))["field"] == "pictures[0].digest"
 
 
+async def test_no_reply_tells_what_stands_for_rows(served: Served) -> None:
+    body = {"messages": asked(ONE, QUESTION)}
+    for more in ({}, {"with_pieces": True}):
+        found = (await served.http.post("/tokenize", json={**body, **more})).json()
+        tokens = [each["id"] if more else each for each in found["tokens"]]
+        assert found["count"] == len(tokens)
+        assert tokens.count(served.reader.picture_id) == 16
+        assert max(tokens) < served.running.model.vocab_size
+
+
 async def test_records_have_pictures_too(served: Served, tmp_path: Path) -> None:
     state = served.state
     state.recorder = RecordKeeper(tmp_path / "log")

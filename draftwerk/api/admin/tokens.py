@@ -98,6 +98,8 @@ async def tokenize(request: Request) -> Response:
         encode = state.text_tools.encode_continuation
         prompt = tuple(await state.text_worker.run(partial(encode, prompt)))
     tokens = await encoded(state, prompt)
+    if state.bodies is not None:
+        tokens = list(state.bodies.told(tuple(tokens))[0])
     shown: list[int | TokenPiece] = [
         _piece(state.text_tools, each) if body.with_pieces else each for each in tokens
     ]
