@@ -21,6 +21,7 @@ from draftwerk.pictures.picture_store import KeptPicture, PictureStore
 from draftwerk.pictures.placeholders import DIGEST_BYTES, mark_of
 from draftwerk.pictures.receipt_pictures import placed, told
 from draftwerk.pictures.tower_messages import PictureRead, PictureWork
+from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 
 NOT_BESIDE = ("blend", "prompt_logprobs", "return_token_ids", "suffix")
 """Fields that tell of a prompt's tokens, or change these."""
@@ -139,6 +140,12 @@ class PictureReader:
                     self.store.add(kept_picture(work.digest, result))
                 return result
             return PictureRead(fault="reading it ends the process that reads pictures")
+
+    def count(self, prompt: tuple[int, ...]) -> int:
+        """Return how many tokens of a prompt are rows of pictures."""
+        if max(prompt, default=0) < PLACEHOLDER_MIN:
+            return 0
+        return sum(token >= PLACEHOLDER_MIN for token in prompt)
 
     def told(self, prompt: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[ReceiptPicture, ...]]:
         """Return a prompt as a receipt has it, and its pictures."""

@@ -62,6 +62,10 @@ class PictureFault(Exception):
 class BodyReader(Protocol):
     """Takes out of bodies what their schemas do not know, and puts a text in its place."""
 
+    def count(self, prompt: tuple[int, ...], /) -> int:
+        """Return how many tokens of a prompt stand for what it put there."""
+        ...
+
     def told(
         self, prompt: tuple[int, ...], /
     ) -> tuple[tuple[int, ...], tuple[ReceiptPicture, ...]]:

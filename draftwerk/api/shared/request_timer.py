@@ -18,7 +18,6 @@ from draftwerk.api.shared.usage import (
     Usage,
 )
 from draftwerk.settings.approximations import AppliedApproximation
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 
 LATENCY_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0,
@@ -80,6 +79,8 @@ class RequestTimer:
     """By choice, for those that have tokens."""
     prompt_counts: dict[int, int] = field(default_factory=dict[int, int])
     """Tokens of each prompt, by its first choice."""
+    count_images: Callable[[tuple[int, ...]], int] | None = None
+    """Counts tokens of a prompt that stand for pictures; None where no prompt has any."""
     image_count: int = 0
     """Tokens of the prompts that stand for pictures."""
     ends: list[Ended] = field(default_factory=list[Ended])
@@ -127,8 +128,8 @@ class RequestTimer:
                 times.count += count
         elif isinstance(event, Started):
             self.prompt_counts[event.choice] = len(event.prompt)
-            if max(event.prompt, default=0) >= PLACEHOLDER_MIN:
-                self.image_count += sum(token >= PLACEHOLDER_MIN for token in event.prompt)
+            if self.count_images is not None:
+                self.image_count += self.count_images(event.prompt)
         elif isinstance(event, Ended):
             self.ends.append(event)
             first_choice = event.choice - event.choice % self.choices

@@ -214,6 +214,7 @@ class ServerState:
             self.histograms,
             options.choices,
             signed(options.sampling.seed),
+            count_images=None if self.bodies is None else self.bodies.count,
             predicted=bool(options.speculation.prediction),
             reasons=options.reply is not None and options.reply.reasoning is not None,
             blends=options.blend is not None,

@@ -1,6 +1,7 @@
 """Times and counts of one request, on a clock that the test turns."""
 
 import pytest
+from msgspec import UNSET
 
 from draftwerk.actors.messages import Delta, Ended, SequenceStats, Started
 from draftwerk.actors.monitoring.histogram import Histogram
@@ -107,3 +108,10 @@ def test_a_request_that_does_not_end_has_used_its_prompts_and_what_was_seen() ->
     timer.observe(end(choice=1, prompt_count=5))
     usage = timer.usage()
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (11, 10, 21)
+
+
+def test_tokens_of_pictures_are_counted_where_there_are_any() -> None:
+    for count, wanted in ((None, UNSET), (lambda prompt: prompt.count(7), 2)):
+        timer = RequestTimer(Hand(), Histograms(), count_images=count)
+        timer.observe(Started(request_id="r", prompt=(7, 1, 7)))
+        assert timer.usage().prompt_tokens_details.image_tokens == wanted
