@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +44,8 @@ class PictureStore:
     folder: Path
     bytes_max: int = BYTES_MAX
     kept: OrderedDict[str, KeptPicture] = field(default_factory=OrderedDict[str, KeptPicture])
+    again: Callable[[str], KeptPicture | None] = lambda name: None
+    """Has a picture read again whose rows are gone, by its name; not on the event loop."""
 
     def find(self, digest: str) -> KeptPicture | None:
         """Return a picture by its digest or name; it becomes the latest used."""

@@ -13,6 +13,10 @@ from draftwerk.pictures.picture_store import KeptPicture, PictureStore
 from draftwerk.pictures.placeholders import MARK, place_of, placeholders
 from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 
+GONE = (
+    "a picture of an earlier turn is kept no more: send the whole conversation with its pictures, "
+    "without `previous_response_id` or `conversation`"
+)
 NOT_SHOWN = "the prompt does not show each picture in its place"
 
 
@@ -111,8 +115,8 @@ class PicturedText(TextTokenizer):
         return [self._picture_id if token >= PLACEHOLDER_MIN else token for token in tokens]
 
     def _found(self, digest: str) -> KeptPicture:
-        if (found := self._store.find(digest)) is None:
-            raise ValueError("a picture of this conversation is kept no more: send it again")
+        if (found := self._store.find(digest) or self._store.again(digest)) is None:
+            raise ValueError(GONE)
         return found
 
     def _layout(self, digest: str) -> str:

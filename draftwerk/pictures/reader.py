@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from time import monotonic
@@ -17,6 +19,7 @@ from draftwerk.api.shared.errors import refused, unavailable
 from draftwerk.api.shared.ports import ReceiptPicture
 from draftwerk.pictures.body_pictures import NAMED, SentPicture, join_blocks, pictures_in
 from draftwerk.pictures.picture_hosts import REQUEST_S, PictureHosts, UnfetchedError
+from draftwerk.pictures.picture_sources import PictureSources
 from draftwerk.pictures.picture_store import KeptPicture, PictureStore
 from draftwerk.pictures.placeholders import DIGEST_BYTES, mark_of
 from draftwerk.pictures.receipt_pictures import placed, told
@@ -52,7 +55,15 @@ class PictureReader:
     _reading: dict[str, asyncio.Task[PictureRead]] = field(
         default_factory=dict[str, "asyncio.Task[PictureRead]"]
     )
+    sources: PictureSources = field(init=False)
+    _loop: asyncio.AbstractEventLoop = field(init=False)
+    _thread: int = field(init=False)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self.sources = PictureSources(self.store.folder)
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self.store.again = self._again
 
     async def read(
         self, path: str, raw: bytes, tenant: str, holds: list[Callable[[], None]]
@@ -100,13 +111,8 @@ class PictureReader:
         digest = self._digest(sent, tenant)
         if (found := self.store.use(digest)) is not None:
             return found
-        task = self._reading.get(digest)
-        if task is None:  # a task of its own: who leaves does not end it for others
-            task = asyncio.create_task(self._read(PictureWork(digest, sent.data, sent.media_type)))
-            self._reading[digest] = task
-            task.add_done_callback(lambda _: self._reading.pop(digest, None))
         try:
-            result = await asyncio.shield(task)
+            result = await self._read_once(PictureWork(digest, sent.data, sent.media_type))
         except DeviceLostError as error:
             raise unavailable(str(error), RETRY_MS) from None
         if result.fault:
@@ -114,6 +120,28 @@ class PictureReader:
         if (found := self.store.use(digest)) is not None:
             return found
         raise unavailable("too many pictures are in use", RETRY_MS)
+
+    async def _read_once(self, work: PictureWork) -> PictureRead:
+        """Return what reading a picture came to, which others may wait for. Raises
+        DeviceLostError."""
+        task = self._reading.get(work.digest)
+        if task is None:  # a task of its own: who leaves does not end it for others
+            task = asyncio.create_task(self._read(work))
+            self._reading[work.digest] = task
+            task.add_done_callback(lambda _: self._reading.pop(work.digest, None))
+        return await asyncio.shield(task)
+
+    def _again(self, name: str) -> KeptPicture | None:
+        """Have a picture of an earlier turn read again; called on a thread that may wait."""
+        if threading.get_ident() == self._thread or (work := self.sources.find(name)) is None:
+            return None
+        reading = asyncio.run_coroutine_threadsafe(self._read_once(work), self._loop)
+        try:
+            reading.result(READ_S)
+        except (TimeoutError, DeviceLostError, CancelledError) as error:
+            reading.cancel()
+            log.warning("reading a picture again: %r", error)
+        return self.store.find(name)
 
     def _digest(self, sent: SentPicture, tenant: str) -> str:
         digest = blake2b(sent.data, digest_size=DIGEST_BYTES, key=self.secret)
@@ -138,6 +166,7 @@ class PictureReader:
                     return PictureRead(fault=f"it is not read within {READ_S:g} s")
                 if not result.fault:
                     self.store.add(kept_picture(work.digest, result))
+                    self.sources.add(work)
                 return result
             return PictureRead(fault="reading it ends the process that reads pictures")
 

@@ -15,6 +15,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.pictures.layouts import FAMILIES, PictureLayout
 from draftwerk.pictures.mmproj.mmproj_tower import TowerParts, mmproj_tower
+from draftwerk.pictures.picture_sources import source_path
 from draftwerk.pictures.placeholders import ROWS_MAX, key_of
 from draftwerk.pictures.tower_messages import PictureRead, PictureWork, TowerOptions
 
@@ -78,6 +79,9 @@ class Tower:
         with draft.open("wb") as file:
             np.save(file, rows.numpy())
         draft.rename(path)
+        kept = source_path(self.folder, work.digest)
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_bytes(work.data)
         source = sha256(work.data).hexdigest()
         return PictureRead(text, len(rows), path.stat().st_size, source, features)
 

@@ -301,7 +301,9 @@ async def test_receipts_name_pictures_and_verify_with_them_alone(served: Served)
     digests = [sha256(each).hexdigest() for each in (ONE, OTHER)]
     assert [each["digest"] for each in receipt["pictures"]] == digests
     features = {
-        sha256(np.load(path).tobytes()).hexdigest() for path in served.reader.store.folder.iterdir()
+        sha256(np.load(path).tobytes()).hexdigest()
+        for path in served.reader.store.folder.iterdir()
+        if path.is_file()
     }
     assert {each["features"] for each in receipt["pictures"]} <= features
     assert (await verdict(served, receipt, OTHER, ONE))["verdict"] == "equal"
@@ -338,6 +340,30 @@ async def test_receipts_of_later_turns_name_earlier_pictures(served: Served) -> 
     assert [each["digest"] for each in receipt["pictures"]] == [sha256(ONE).hexdigest()]
     assert (await verdict(served, receipt, ONE))["verdict"] == "equal"
     assert (await verdict(served, receipt))["field"] == "pictures[0].digest"
+
+
+async def test_a_picture_of_an_earlier_turn_is_read_again(served: Served) -> None:
+    store, sources, data = served.reader.store, served.reader.sources, picture(31)
+    sent: Any = [{"type": "input_image", "image_url": url_of(data), "detail": "auto"}]
+    client, more = served.openai.responses, {"model": "m", "max_output_tokens": 4, "temperature": 0}
+    first = await client.create(input=[{"role": "user", "content": sent}], **more)
+    kept = await client.create(input="And?", previous_response_id=first.id, **more)
+    room, store.bytes_max = store.bytes_max, 0
+    try:
+        await answer(served, picture(33), max_tokens=1)  # for which others make room
+        assert not any(each.source == sha256(data).hexdigest() for each in store.kept.values())
+    finally:
+        store.bytes_max = room
+    again = await client.create(input="And?", previous_response_id=first.id, **more)
+    assert again.output_text == kept.output_text
+    store.bytes_max, sources.bytes_max = 0, 0
+    try:
+        await answer(served, picture(32), max_tokens=1)
+        with pytest.raises(openai.BadRequestError, match="send the whole conversation"):
+            await client.create(input="And?", previous_response_id=first.id, **more)
+    finally:
+        store.bytes_max, sources.bytes_max = room, 2**27
+    assert text_of(await answer(served, data, QUESTION)) == expected(served, data, QUESTION)
 
 
 async def test_no_reply_tells_what_stands_for_rows(served: Served) -> None:
