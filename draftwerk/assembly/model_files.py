@@ -32,7 +32,8 @@ def pull(text: str) -> int:
     except KeyboardInterrupt:
         print(f"stopped; what came is kept: draftwerk pull {name} goes on from there")
         return INTERRUPTED
-    print(f"{name} is in {path}\nserve it: draftwerk serve {name}")
+    own = f"{name.repo}:TYPE, which it is read beside" if name.is_tower else name
+    print(f"{name} is in {path}\nserve it: draftwerk serve {own}")
     return 0
 
 

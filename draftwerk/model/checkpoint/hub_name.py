@@ -29,7 +29,8 @@ DEFAULT_TAGS = ("Q4_K_M", "Q4_0")
 """The tags that a name without one stands for, where there are several types."""
 LATEST = "latest"
 """As Ollama calls the tag of a name without one."""
-NO_MODEL = ("mmproj", "imatrix")
+TOWER = "mmproj"
+NO_MODEL = (TOWER, "imatrix")
 """The beginnings of the names of GGUF files that are no language model."""
 
 
@@ -40,6 +41,11 @@ class HubName(NamedTuple):
     revision: str = "main"
     file: str = ""
     tag: str = ""
+
+    @property
+    def is_tower(self) -> bool:
+        """Whether the file is what reads pictures for the models that it lies beside."""
+        return PurePosixPath(self.file).name.startswith(TOWER)
 
     def __str__(self) -> str:
         revision = "" if self.revision == "main" else f"@{self.revision}"
@@ -61,6 +67,8 @@ def wanted_files(name: HubName, held: Iterable[str]) -> tuple[str, ...]:
     """Return the files of a repository that make the model. Raises Refused where there is none."""
     files = sorted(held)
     models = gguf_models(files)
+    if name.is_tower and name.file in files:
+        return (name.file,)
     if name.file:
         found = next((parts for parts in models.values() if name.file in parts), None)
         if found is None:

@@ -87,3 +87,11 @@ def test_a_choice_that_is_none_is_refused_with_what_there_is(
 
 def test_projectors_and_matrices_of_importance_are_no_models():
     assert gguf_models(("mmproj-m.gguf", "imatrix_x.gguf", "m.gguf")) == {"m": ("m.gguf",)}
+
+
+def test_a_projector_is_fetched_by_its_own_name():
+    name = hub_name("org/m/mmproj-F16.gguf")
+    assert name is not None and name.is_tower
+    assert wanted_files(name, GGUFS) == ("mmproj-F16.gguf",)
+    with pytest.raises(Refused, match="no such file"):
+        wanted_files(name._replace(file="mmproj-BF16.gguf"), GGUFS)
