@@ -319,14 +319,16 @@ template <Kind KIND, bool OFTEN>
 constexpr Kernels kernels_of() {
     Kernels found = {{nullptr, multiply_panel<KIND, 1>, multiply_panel<KIND, 2>, nullptr,
                       multiply_panel<KIND, 4>}, nullptr};
-    constexpr bool IS_TILED = native::HAS_TILES && !Reading<KIND>::FLOATS;
+    // Half a group takes a tile as long as a whole: where groups have two sums, vectors are faster.
+    using Read = Reading<KIND>;
+    constexpr bool IS_TILED = native::HAS_TILES && !Read::FLOATS && Read::SUMS == 1;
     if constexpr (IS_TILED) found.tiled = multiply_tiled<KIND>;
     if constexpr (OFTEN) found.of[3] = multiply_panel<KIND, 3>;
     if constexpr (OFTEN && native::STORED_ROWS > 4) {
         found.of[5] = multiply_panel<KIND, 5>;
         found.of[6] = multiply_panel<KIND, 6>;
         // Two sums a group of eight rows are more than there are registers: twice four are faster.
-        if constexpr (Reading<KIND>::SUMS == 1) found.of[8] = multiply_panel<KIND, 8>;
+        if constexpr (Read::SUMS == 1) found.of[8] = multiply_panel<KIND, 8>;
     }
     return found;
 }

@@ -21,13 +21,13 @@ template <Kind KIND>
 class TiledProduct {
     using Of = Layout<KIND>;
     using Read = Reading<KIND>;
-    static constexpr int GROUPS = Of::INPUTS / BLOCK, UNITS = 8 / GROUPS, PARTS = 8 * Read::SUMS;
-    static constexpr int WORDS = 8 / Read::SUMS;            // of a part
+    static constexpr int GROUPS = Of::INPUTS / BLOCK, AT_ONCE = 8, UNITS = AT_ONCE / GROUPS;
+    static_assert(Read::SUMS == 1, "two tile products a group are slower than vectors");
     static constexpr size_t LINE_FLOATS = amx::WORD_BYTES / sizeof(float);
 
-    alignas(64) uint8_t weights_[8][8][amx::WORD_BYTES];    // by group and word
-    alignas(64) int32_t sums_[PARTS][amx::ROWS][LINE_FLOATS];
-    Floats scales_[PARTS], minima_[PARTS], d_, dmin_;
+    alignas(64) uint8_t weights_[AT_ONCE][8][amx::WORD_BYTES];    // by group and word
+    alignas(64) int32_t sums_[AT_ONCE][amx::ROWS][LINE_FLOATS];
+    Floats scales_[AT_ONCE], minima_[AT_ONCE], d_, dmin_;
 
     // A unit, as the one at `first` of these groups.
     void read(const uint8_t *at, const uint8_t *halves, int first) {
@@ -38,21 +38,14 @@ class TiledProduct {
                 const Ints word = Read::template word<G, decltype(t)::value>(at);
                 native::store(weights_[first + G][t], native::subtract_bytes(word, Read::CENTRE));
             });
-            const int part = (first + G) * Read::SUMS;
             if constexpr (Read::SCALED) {
-                repeat<Read::SUMS>([&](auto h) INLINED {
-                    constexpr int H = decltype(h)::value;
-                    scales_[part + H] = native::to_floats(scales.template scale<G, H>());
-                });
+                scales_[first + G] = native::to_floats(scales.template scale<G, 0>());
                 if constexpr (Read::MINIMA > 0) {
-                    repeat<Read::MINIMA>([&](auto i) INLINED {
-                        constexpr int I = decltype(i)::value;
-                        minima_[part + I] = native::to_floats(scales.template minimum<G, I>());
-                    });
+                    minima_[first + G] = native::to_floats(scales.template minimum<G, 0>());
                 }
             } else {
-                scales_[part] = Read::template d<G>(at, halves);
-                if constexpr (Read::MINIMA > 0) minima_[part] = Read::m(at);
+                scales_[first + G] = Read::template d<G>(at, halves);
+                if constexpr (Read::MINIMA > 0) minima_[first + G] = Read::m(at);
             }
         });
         if constexpr (Read::SCALED) d_ = Read::d_of(at, halves);
@@ -62,17 +55,12 @@ class TiledProduct {
     // Row `row`, whose first group is `x`, of one unit with integer scales.
     Floats scaled(const StoredGroup *x, int row, Floats sum) const {
         Floats part = native::broadcast(0.0f), low = part;
-        repeat<8>([&](auto g) INLINED {
-            constexpr int FIRST = decltype(g)::value * Read::SUMS;
-            Floats total = native::multiply(sum_of(FIRST, row), scales_[FIRST]);
-            repeat<Read::SUMS - 1>([&](auto) INLINED {
-                total = native::fma(sum_of(FIRST + 1, row), scales_[FIRST + 1], total);
-            });
+        repeat<AT_ONCE>([&](auto g) INLINED {
+            const Floats total = native::multiply(sum_of(g, row), scales_[g]);
             part = native::fma(total, native::broadcast(x[g].scale), part);
-            repeat<Read::MINIMA>([&](auto i) INLINED {
-                float weighed = Read::MINIMA == 2 ? x[g].weighed_halves[i] : x[g].weighed;
-                low = native::fma(minima_[FIRST + i], native::broadcast(weighed), low);
-            });
+            if constexpr (Read::MINIMA > 0) {
+                low = native::fma(minima_[g], native::broadcast(x[g].weighed), low);
+            }
         });
         sum = native::fma(part, d_, sum);
         if constexpr (Read::MINIMA == 0) return sum;
@@ -88,8 +76,8 @@ class TiledProduct {
         }
         return sum;
     }
-    Floats sum_of(int part, int row) const {
-        return native::to_floats(native::load_ints(sums_[part][row]));
+    Floats sum_of(int group, int row) const {
+        return native::to_floats(native::load_ints(sums_[group][row]));
     }
 
     // out[r][16] += the rows' products with `now` units behind `unit`.
@@ -104,7 +92,7 @@ class TiledProduct {
         }
         const uint8_t *groups = rows.data + unit * GROUPS * sizeof(StoredGroup);
         tiles.multiply(reinterpret_cast<const int8_t *>(groups), rows.stride, sizeof(StoredGroup),
-                       weights_[0][0], now * GROUPS * Read::SUMS, sums_[0][0]);
+                       weights_[0][0], now * GROUPS, sums_[0][0]);
         for (int r = 0; r < rows.count; r++, out += TILE, groups += rows.stride) {
             const auto *x = reinterpret_cast<const StoredGroup *>(groups);
             const Floats sum = native::load(out);
@@ -117,7 +105,7 @@ class TiledProduct {
     // The panels of a tile take turns, so that what they share of the rows is near.
     void multiply(const TiledRows &rows, int k, const StoredTile &tile, const uint8_t *next,
                   float *out) {
-        const amx::Tiles tiles(rows.count, WORDS);
+        const amx::Tiles tiles(rows.count);
         const int units = (k + Of::INPUTS - 1) / Of::INPUTS;
         for (int i = 0; i < rows.count * TILE; i += native::LANES) {
             native::store(out + i, native::broadcast(0.0f));

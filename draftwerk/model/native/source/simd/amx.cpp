@@ -46,11 +46,9 @@ WITH_AMX void configure(const Palette &palette) {
 }
 WITH_AMX void release() { asm volatile("tilerelease"); }
 
-WITH_AMX void multiply_parts(const int8_t *rows, size_t stride, size_t step, const uint8_t *weights,
-                             int words, int count, bool is_wide, int32_t *sums) {
-    const int parts = GROUP_WORDS / words;                  // of a group
-    for (int part = 0; part < count; part++) {
-        const int8_t *from = rows + part / parts * step + part % parts * 4 * words;
+WITH_AMX void multiply_groups(const int8_t *from, size_t stride, size_t step,
+                              const uint8_t *weights, int count, bool is_wide, int32_t *sums) {
+    for (int group = 0; group < count; group++, from += step) {
         load<WEIGHTS>(weights, amx::WORD_BYTES);
         load<INPUTS>(from, stride);
         products<SUMS, INPUTS, WEIGHTS>();
@@ -60,7 +58,14 @@ WITH_AMX void multiply_parts(const int8_t *rows, size_t stride, size_t step, con
         }
         store<SUMS>(sums);
         if (is_wide) store<MORE_SUMS>(sums + TILE_ROWS * 16);
-        weights += words * amx::WORD_BYTES, sums += amx::ROWS * 16;
+        weights += GROUP_WORDS * amx::WORD_BYTES, sums += amx::ROWS * 16;
+    }
+}
+
+WITH_AMX void run_products(long rounds) {
+    for (long i = 0; i < rounds; i++) {
+        asm volatile("tdpbssd %tmm6, %tmm4, %tmm0\n\ttdpbssd %tmm6, %tmm5, %tmm1\n\t"
+                     "tdpbssd %tmm7, %tmm4, %tmm2\n\ttdpbssd %tmm7, %tmm5, %tmm3");
     }
 }
 
@@ -78,16 +83,16 @@ bool amx::available() {
     return is_there;
 }
 
-amx::Tiles::Tiles(int rows, int words) : rows_(rows), words_(words) {
+amx::Tiles::Tiles(int rows) : rows_(rows) {
     Palette palette;
     auto shape = [&](int tile, int rows, int bytes) {
         palette.rows[tile] = static_cast<uint8_t>(rows);
         palette.row_bytes[tile] = static_cast<uint16_t>(bytes);
     };
     int first = std::min(rows, TILE_ROWS), more = rows - first;
-    shape(SUMS, first, WORD_BYTES), shape(INPUTS, first, 4 * words);
-    if (more) shape(MORE_SUMS, more, WORD_BYTES), shape(MORE_INPUTS, more, 4 * words);
-    shape(WEIGHTS, words, WORD_BYTES);
+    shape(SUMS, first, WORD_BYTES), shape(INPUTS, first, 4 * GROUP_WORDS);
+    if (more) shape(MORE_SUMS, more, WORD_BYTES), shape(MORE_INPUTS, more, 4 * GROUP_WORDS);
+    shape(WEIGHTS, GROUP_WORDS, WORD_BYTES);
     configure(palette);
 }
 
@@ -95,13 +100,26 @@ amx::Tiles::~Tiles() { release(); }
 
 void amx::Tiles::multiply(const int8_t *rows, size_t stride, size_t step, const uint8_t *weights,
                           int count, int32_t *sums) const {
-    multiply_parts(rows, stride, step, weights, words_, count, rows_ > TILE_ROWS, sums);
+    multiply_groups(rows, stride, step, weights, count, rows_ > TILE_ROWS, sums);
 }
+
+void amx::multiply_again(long rounds) {
+    Palette palette;
+    for (int tile = 0; tile < 8; tile++) {
+        palette.rows[tile] = TILE_ROWS, palette.row_bytes[tile] = WORD_BYTES;
+    }
+    configure(palette);
+    run_products(rounds);
+    release();
+}
+long amx::round_size() { return available() ? 4 * TILE_ROWS * 16 * WORD_BYTES : 0; }
 
 #else
 
+void amx::multiply_again(long) {}
+long amx::round_size() { return 0; }
 bool amx::available() { return false; }
-amx::Tiles::Tiles(int rows, int words) : rows_(rows), words_(words) {}
+amx::Tiles::Tiles(int rows) : rows_(rows) {}
 amx::Tiles::~Tiles() = default;
 void amx::Tiles::multiply(const int8_t *, size_t, size_t, const uint8_t *, int, int32_t *) const {}
 
