@@ -23,7 +23,16 @@ from typing import Any
 import anyio
 
 from benchmarks.kernels import interleaved, one_row, pages_for
-from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, show, user_columns
+from benchmarks.support.bench import (
+    ResultTable,
+    in_turn,
+    middle,
+    over_floor,
+    parser,
+    run,
+    show,
+    user_columns,
+)
 from benchmarks.support.engine import engine, generate
 from benchmarks.support.llama_library import LlamaModel
 from benchmarks.support.mixed_gguf import FILE_TYPES, SHAPES, write
@@ -34,7 +43,7 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.isa import ISAS, VARIABLE, chosen
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.native.trials import model_shape
+from draftwerk.model.native.trials import ALL_LOOPS, model_shape
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.sampling.params import Sampling
 
@@ -125,10 +134,10 @@ def products_over_floor(path: Path, rows: Sequence[int]) -> tuple[float, ...]:
     # Inputs that were never written share one page of zeros, and are read at another pace.
     forward(one_row(max(rows), max(rows), 1), pages_for(model.config, forward, max(rows)))
     loops = [
-        partial(native.measure_multiply_adds, pool.handle, forward.format, in_registers, PEAK_STEPS)
-        for in_registers in (True, False)
+        partial(native.measure_multiply_adds, pool.handle, forward.format, loop, PEAK_STEPS)
+        for loop in ALL_LOOPS
     ]
-    macs = loops[0]()
+    macs = [loop() for loop in loops]
     each = shape.layer_count * shape.layer_weights + shape.head_weights
     runs = [
         lambda: native.measure_stream(forward.handle),
@@ -136,10 +145,11 @@ def products_over_floor(path: Path, rows: Sequence[int]) -> tuple[float, ...]:
         *(partial(native.measure_linears, forward.handle, count, count) for count in rows),
     ]
     interleaved(runs, 2)
-    read, from_registers, from_memory, *products = interleaved(runs, READ_ROUNDS)
-    peak = min(from_registers, from_memory)
-    floors = (max(read, count * each / macs * peak) for count in rows)
-    return tuple(taken / floor for taken, floor in zip(products, floors, strict=True))
+    read, *times = interleaved(runs, READ_ROUNDS)
+    peaks, products = times[: len(loops)], times[len(loops) :]
+    least = min(taken / done for taken, done in zip(peaks, macs, strict=True) if done)
+    floors = (max(read, count * each * least) for count in rows)
+    return tuple(map(over_floor, products, floors))
 
 
 async def rates(path: Path, given: Any) -> dict[tuple[str, int], list[float]]:

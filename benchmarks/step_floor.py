@@ -7,6 +7,7 @@ milliseconds, medians of interleaved measurements.
 import argparse
 
 from benchmarks.kernels import KV_LENGTH, as_served, interleaved, one_row, pages_for
+from benchmarks.support.bench import over_floor
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.native.library import library
 from draftwerk.model.native.native_shape import FORMATS
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=KV_LENGTH)
     arguments = parser.parse_args()
     step, floor = measure(arguments.dtype, arguments.context)
+    over_floor(step, floor)
     print(f"{step:.3f} {floor:.3f}")
 
 

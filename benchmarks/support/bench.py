@@ -101,6 +101,13 @@ def middle(values: Iterable[float]) -> float:
     return median(known) if known else float("nan")
 
 
+def over_floor(taken: float, floor: float) -> float:
+    """Return a time over what bounds it. Raises ValueError below 1: then the floor is wrong."""
+    if taken < floor:
+        raise ValueError(f"{taken:.4g} is less than {floor:.4g}, the least it can take")
+    return taken / floor
+
+
 def percentile(values: Iterable[float], share: float) -> float:
     """Return the value below which that share lies, or not-a-number of nothing."""
     known = sorted(values)

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from benchmarks.support.bench import ResultTable, cell_text, in_turn, middle, parser
+from benchmarks.support.bench import ResultTable, cell_text, in_turn, middle, over_floor, parser
 
 
 def test_common_options_have_the_defaults_that_are_given() -> None:
@@ -55,3 +55,10 @@ def test_cells_have_three_digits_that_count() -> None:
 def test_the_middle_of_nothing_is_no_number() -> None:
     assert middle([3.0, 1.0, 2.0]) == 2.0
     assert math.isnan(middle([]))
+
+
+def test_nothing_is_faster_than_its_floor() -> None:
+    assert over_floor(3.0, 2.0) == 1.5
+    assert over_floor(2.0, 2.0) == 1.0
+    with pytest.raises(ValueError, match=r"1\.9 is less than 2, the least"):
+        over_floor(1.9, 2.0)

@@ -28,6 +28,10 @@ BLOCK_SIZE = 16
 PEAK_STEPS = 20_000
 """The steps of chains of multiply-adds in registers: about a millisecond."""
 PEAK_READINGS = 5
+VECTOR_LOOPS = (1, 0)
+"""Plain loops of multiply-adds: in registers, and with an operand from memory."""
+ALL_LOOPS = (*VECTOR_LOOPS, 2)
+"""And by tiles (AMX), which a kernel approaches from afar: for floors, not for forecasts."""
 
 
 def trial_s(
@@ -114,13 +118,18 @@ def native_roofline(
     return Roofline(shape=model_shape(config, size / elements, kv_bytes), rates=rates)
 
 
-def peak_flops(pool: Pool, weight_format: int, clock: Callable[[], float] = perf_counter) -> float:
+def peak_flops(
+    pool: Pool,
+    weight_format: int,
+    clock: Callable[[], float] = perf_counter,
+    loops: tuple[int, ...] = VECTOR_LOOPS,
+) -> float:
     """Return the most FLOP/s of products in a format, of plain loops on all threads."""
     rates: list[float] = []
-    for in_registers in (True, False) * PEAK_READINGS:
+    for loop in loops * PEAK_READINGS:
         begun = clock()
         multiply_adds = library().measure_multiply_adds(
-            pool.handle, weight_format, in_registers, PEAK_STEPS
+            pool.handle, weight_format, loop, PEAK_STEPS
         )
         rates.append(2.0 * multiply_adds / (clock() - begun))
     return max(rates)

@@ -199,9 +199,9 @@ void turn_tensor_keys(void *pool, const TurnedKeys *keys, int layers) {
     static_cast<Pool *>(pool)->run(items);
 }
 
-double measure_multiply_adds(void *pool, int format, int in_registers, long steps) {
+double measure_multiply_adds(void *pool, int format, int loop, long steps) {
     auto of = static_cast<Format>(format);
-    return multiply_adds(*static_cast<Pool *>(pool), of, in_registers != 0, steps);
+    return multiply_adds(*static_cast<Pool *>(pool), of, static_cast<Loop>(loop), steps);
 }
 
 int64_t measure_stream(void *model) {

@@ -40,12 +40,13 @@ struct Peak : Job {
     Format format;
     int threads;
     long steps;
-    bool in_registers = true;
+    Loop loop;
     int open(int stage) override { return stage == 0 ? threads : -1; }
     void run(int, int, int) override {
+        if (loop == Loop::tiles) return amx::multiply_again(steps);
         if (format == Format::stored) {
             const int8_t quad[4] = {};
-            if (in_registers) return run_quads(steps, opaque(native::broadcast(0)));
+            if (loop == Loop::registers) return run_quads(steps, opaque(native::broadcast(0)));
             return run_quads<const int8_t *>(steps, quad);
         }
         if (format == Format::bf16) {
@@ -99,15 +100,16 @@ struct Streaming : Job {
 
 }  // namespace
 
-double multiply_adds(Pool &pool, Format format, bool in_registers, long steps) {
+double multiply_adds(Pool &pool, Format format, Loop loop, long steps) {
     Peak peak;
     peak.format = format, peak.threads = pool.size(), peak.steps = steps;
-    peak.in_registers = in_registers;
-    pool.run(peak);
-    int each = native::LANES;
+    peak.loop = loop;
+    long each = native::LANES * PEAK_CHAINS;
     if (format == Format::bf16) each *= 2 / native::HALVES;
     if (format == Format::stored) each *= 4;
-    return static_cast<double>(steps) * PEAK_CHAINS * each * pool.size();
+    if (loop == Loop::tiles) each = format == Format::stored ? amx::round_size() : 0;
+    if (each > 0) pool.run(peak);
+    return static_cast<double>(steps) * each * pool.size();
 }
 
 size_t stream(Model &model) {
