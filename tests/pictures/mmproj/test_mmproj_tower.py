@@ -31,7 +31,7 @@ class Saved:
 
     def read(self, tower: Tower, data: bytes) -> tuple[PictureRead, Any]:
         found = tower.read(PictureWork("0" * 32, data))
-        (path,) = self.rows.iterdir()
+        (path,) = (each for each in self.rows.iterdir() if each.is_file())
         return found, np.load(path)
 
 
