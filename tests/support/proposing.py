@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from draftwerk.speculative.drafting.head_levels import ALL_LEVELS
 from draftwerk.speculative.drafting.policy import DraftPolicy
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -22,7 +23,7 @@ class EveryRow(DraftPolicy):
     """Asks every row's sources in every round, and for its top-k, whatever it costs."""
 
     def choices(self, texts: Candidates, row_count: int, step_ms: float) -> ChosenRows:
-        return ChosenRows({*texts.sources}, {*texts.heads})
+        return ChosenRows({*texts.sources}, dict.fromkeys(texts.heads, ALL_LEVELS))
 
 
 class Reckless(Proposer):

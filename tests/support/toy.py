@@ -464,7 +464,7 @@ class ToyTarget:
         if tokens[-1] in sampling.stop_token_ids:
             return Decision(tokens=tuple(tokens), path=tuple(path), logprobs=logprobs)
         ahead = jump_forward(output, sampling)
-        head_tree = tuple(_head_tree(context, prompt_count, sampling)) if draft.wants_head else ()
+        head_tree = tuple(_head_tree(context, prompt_count, sampling)) if draft.wants_levels else ()
         return Decision(
             tokens=tuple(tokens),
             path=tuple(path),

@@ -21,7 +21,7 @@ from draftwerk.model.native.calls.structs import (
     TreeStart,
 )
 from draftwerk.model.native.draft_head import KIND as DRAFT_KIND
-from draftwerk.model.native.draft_head import MATRICES, TREE, VECTORS
+from draftwerk.model.native.draft_head import MATRICES, TREES, VECTORS
 from draftwerk.model.native.library import library
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import halved, parts_of, quantised
@@ -194,7 +194,7 @@ class Script:
             self._parts(parts_of(parts), parts[0].shape[1])
         for name in VECTORS:
             self._many(getattr(head, name))
-        self._struct(TREE)
+        self._struct(TREES[-1])
         self._bytes(b"".join(bytes(start) for start in starts))
         self._many(states)
 

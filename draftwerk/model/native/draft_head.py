@@ -18,7 +18,6 @@ from draftwerk.model.draft_head.tree import (
     LOOKED,
     OPEN_MAX,
     Start,
-    within,
 )
 from draftwerk.model.native.calls.structs import DraftHeadRow, TreeShape, TreeStart
 from draftwerk.model.native.forward import NativeForward
@@ -32,7 +31,9 @@ KIND = "Q8_0"
 MATRICES = ("gate_up", "down")
 VECTORS = ("keep", "state_norm", "token_norm", "norm")
 """In the order of `DraftHead` in source/draft_head/draft_head.h; the target's head comes last."""
-TREE = TreeShape(LEVELS, LOOKED, BEST, EXPANDED, OPEN_MAX, CHANCE_MIN, LOSS_NATS, LOSS_MAX)
+LOOKS = LOOKED, BEST, EXPANDED, OPEN_MAX, CHANCE_MIN, LOSS_NATS, LOSS_MAX
+TREES = tuple(TreeShape(LEVELS, depth, *LOOKS) for depth in range(LEVELS + 1))
+"""By how many levels of the layout are computed."""
 
 
 class NativeStep:
@@ -104,13 +105,13 @@ class NativeStep:
         """Return each row's draft tree, parents first: `build_trees` of tree.py in one call."""
         if any(not 0 <= one.token < self._vocab for one in rows):
             raise ValueError("a token is outside the vocabulary")
-        found = LAYOUT.unpack(self.nodes(arguments_of(rows))[:])
-        return found if budget >= LEVELS else [within(each, budget) for each in found]
+        return LAYOUT.unpack(self.nodes(arguments_of(rows), budget)[:])
 
-    def nodes(self, starts: Array[TreeStart]) -> Array[c_int32]:
+    def nodes(self, starts: Array[TreeStart], budget: int = LEVELS) -> Array[c_int32]:
         """Return the nodes of each row's tree one after the other, as in `LAYOUT`."""
+        shape = TREES[min(budget, LEVELS)]
         found = (c_int32 * (len(starts) * LAYOUT.slots * LAYOUT.fields))()
-        self._library.draft_head_build_trees(self.handle, starts, len(starts), TREE, found)
+        self._library.draft_head_build_trees(self.handle, starts, len(starts), shape, found)
         return found
 
 

@@ -50,7 +50,7 @@ class RowPlan(NamedTuple):
     @property
     def wants_head_tree(self) -> bool:
         """Whether the draft head shall grow a tree from where the row ends."""
-        return self.draft.wants_head and self.decides
+        return self.draft.wants_levels > 0 and self.decides
 
     @property
     def presampled(self) -> bool:

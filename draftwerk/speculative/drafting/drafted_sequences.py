@@ -27,8 +27,8 @@ FOLLOWED_MAX = 4
 for, from shortly before a probe until it was in vain. What it is not told of a prompt it does not
 know later."""
 
-
-FOLLOWED = Draft(wants_topk=False, wants_head=False)
+HEAD = NUMBERS["head"]
+FOLLOWED = Draft(wants_topk=False, wants_levels=0)
 """The draft of a row that only the draft head is told of."""
 
 
@@ -93,6 +93,10 @@ class DraftedSequences:
                 heads[place] = state.head_savings
                 if state.followed:
                     probed[place] = state.head_savings
+        trees = [
+            state.head.levels for state in map(states.get, sorted(grown)) if state and state.head
+        ]
+        self._rationing.learn_levels(trees, round_.report)
         opens = bool([row for row in round_.rows if row.new_sequence is not None])
         return ReadRows(states, Candidates(sources, heads, probed), grown, blank, opens)
 
@@ -170,7 +174,11 @@ class DraftedSequences:
         assert tree is not None
         path = self._controller.learn(tree, state.sequence_acceptance, new_token_ids)
         if path:
-            self._rationing.learn_right(of_head=tree.owners[path[0]] == NUMBERS["head"])
+            self._rationing.learn_right(of_head=tree.owners[path[0]] == HEAD)
+        if state.head is not None and state.head.levels:
+            accepted = path[: len(new_token_ids) - 1]
+            levels = [n for n, node in enumerate(accepted, 1) if tree.owners[node] == HEAD]
+            state.head_savings.levels.learn(state.head.levels, max(levels, default=0))
         right = len(path)
         depth = state.depth_max
         grown = 2 * depth if right >= depth else (depth + right + 2) // 2
@@ -188,7 +196,7 @@ class DraftedSequences:
         noise = SequenceNoise(new_sequence.sampling, self._noise)
         sources = make_sources(SourceInputs(new_sequence, text, noise, memory), allowed)
         head = next((each for each in sources if isinstance(each, HeadSource)), None)
-        head_savings = self._rationing.savings("head", noise.sampled)
+        head_savings = self._rationing.head_savings(noise.sampled)
         return DraftedSequence(
             text,
             noise,

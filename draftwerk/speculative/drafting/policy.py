@@ -24,7 +24,7 @@ class DraftPolicy:
         None run while it is not known what a step without drafts takes: nothing would be verified.
         """
         if not self.controller.cost.bounded(row_count):
-            return ChosenRows(set(), set())
+            return ChosenRows(set(), {})
         return self.rationing.choose(texts, step_ms, step_ms / row_count)
 
     def model_lengths(self, prepared: Prepared) -> list[int]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from draftwerk.speculative.drafting.controller import RoundLoad, RowTree
+from draftwerk.speculative.drafting.head_levels import HeadSavings
 from draftwerk.speculative.drafting.savings import TextSavings
 from draftwerk.speculative.protocol.rounds import Draft, Round, Row, chain
 from draftwerk.speculative.sources.acceptance import SequenceAcceptance
@@ -34,7 +35,7 @@ class DraftedSequence:
     takes_model: bool
     savings: TextSavings
     """The savings of its sources but the head."""
-    head_savings: TextSavings
+    head_savings: HeadSavings
     given: tuple[int, ...] = ()
     """The tokens that are drafted in place of any guess."""
     prompt_count: int = 0
@@ -64,7 +65,7 @@ class DraftedSequence:
         """Return the chain of given tokens that follow a row, as far as there is room."""
         start = row.stop - self.prompt_count
         tokens = self.given[start : start + row.draft_max] if row.samples else ()
-        return replace(chain(tokens, GIVEN), wants_topk=False, wants_head=False, followed=False)
+        return replace(chain(tokens, GIVEN), wants_topk=False, wants_levels=0, followed=False)
 
     def output(self) -> list[int]:
         """Return what was committed here, and the tokens before it that it can be found by."""

@@ -239,11 +239,12 @@ def _drafting(
 ) -> list[_Drafting]:
     """Note what is wanted of the chosen rows for later; return those that have trees now."""
     found: list[_Drafting] = []
-    wanted = chosen.asked | chosen.headed | read.grown
+    wanted = chosen.asked | chosen.headed.keys() | read.grown
     for place in sorted({*wanted, *read.states} if has_model else wanted):
-        state, asked, headed = read.states[place], place in chosen.asked, place in chosen.headed
-        state.followed = state.followed or headed
-        read.blank[place] = Draft(wants_topk=asked, wants_head=headed, followed=state.followed)
+        state, asked = read.states[place], place in chosen.asked
+        levels = chosen.headed.get(place, 0)
+        state.followed = state.followed or levels > 0
+        read.blank[place] = Draft(wants_topk=asked, wants_levels=levels, followed=state.followed)
         if round_.rows[place].draft_max and (asked or has_model or place in read.grown):
             found.append((place, state, asked))
     return found

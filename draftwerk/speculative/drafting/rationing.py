@@ -4,11 +4,12 @@ They run for the rows that are expected to save more time than this takes. Other
 account that a share of every round's time goes into; so drafts that never pay cost no more than it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from draftwerk.speculative.drafting.row_cost import AskingCost, RowCost
+from draftwerk.speculative.drafting.head_levels import HeadLevels, HeadSavings, LevelRecord
+from draftwerk.speculative.drafting.row_cost import SURPRISE_MAX, AskingCost, RowCost
 from draftwerk.speculative.drafting.savings import SavingsRecord, TextSavings
 from draftwerk.speculative.protocol.step_report import StepReport
 
@@ -27,6 +28,8 @@ VAIN_KEPT, VAIN_MIN = 0.7, 1 / 8
 GAIN_MIN = 2.0
 """How many times what asking takes a row's sources have to save: a row that ends a token sooner
 does not end sooner what is waited for together with others."""
+LEVEL_PACE = 0.05
+"""Weight of the newest step in what a level of a draft head's tree takes."""
 CREDIT = 4
 """Probes on credit, each behind one in which a guess was right: the first probes of a source that
 is good have to show it, before its chances are known."""
@@ -44,9 +47,9 @@ class Candidates(NamedTuple):
 
     sources: dict[int, TextSavings]
     """The savings of rows with room for drafts."""
-    heads: dict[int, TextSavings]
+    heads: dict[int, HeadSavings]
     """The savings of rows that the draft head serves."""
-    probed: dict[int, TextSavings]
+    probed: dict[int, HeadSavings]
     """The rows of them that it may be probed for."""
 
 
@@ -55,8 +58,8 @@ class ChosenRows(NamedTuple):
 
     asked: set[int]
     """Their sources propose, and the target's top-k is reported to them."""
-    headed: set[int]
-    """The draft head runs from where they end."""
+    headed: dict[int, int]
+    """From where they end the draft head grows trees of so many levels."""
 
 
 class Price(NamedTuple):
@@ -88,7 +91,7 @@ class ProbeBudget:
         """Whether a guess was right since the last round."""
 
     def probed(
-        self, texts: dict[int, TextSavings], chosen: set[int], price: Price, income_ms: float
+        self, texts: Mapping[int, TextSavings], chosen: set[int], price: Price, income_ms: float
     ) -> set[int]:
         """Add a round's income; return the rows to probe, those first that have waited longest.
 
@@ -110,7 +113,7 @@ class ProbeBudget:
         longest = sorted(sorted(texts.keys() - chosen), key=lambda index: texts[index].probed_at)
         return self._counted(texts, longest[:PROBED_MAX])
 
-    def begun(self, texts: dict[int, TextSavings], chosen: set[int], price: Price) -> set[int]:
+    def begun(self, texts: Mapping[int, TextSavings], chosen: set[int], price: Price) -> set[int]:
         """Return the rows of new texts, of which one that is known shows at its first tokens.
 
         They wait while anything is owed.
@@ -131,7 +134,7 @@ class ProbeBudget:
         """Save this part of the income at least, until a probe is in vain."""
         self._part = max(part, self._part)
 
-    def _counted(self, texts: dict[int, TextSavings], found: Sequence[int]) -> set[int]:
+    def _counted(self, texts: Mapping[int, TextSavings], found: Sequence[int]) -> set[int]:
         self._count += 1
         for index in found:
             texts[index].probed_at = self._count
@@ -146,6 +149,9 @@ class DraftRationing:
         self.head = RowCost(HEAD_MS)
         """The cost of the draft head, where it takes time of its own."""
         self._records: dict[tuple[str, bool], SavingsRecord] = {}
+        self._levels = {sampled: LevelRecord() for sampled in (False, True)}
+        self._level_ms = HEAD_MS / 2
+        """The time of a level of a row's tree."""
         self._source_account, self._head_account = ProbeBudget(), ProbeBudget()
         self._token_ms = 0.0
         """The time of a token in the newest round."""
@@ -155,6 +161,17 @@ class DraftRationing:
     def savings(self, kind: str, sampled: bool) -> TextSavings:
         """Return those of a new text, which begin from what others of its kind have."""
         return TextSavings(self._records.setdefault((kind, sampled), SavingsRecord()))
+
+    def head_savings(self, sampled: bool) -> HeadSavings:
+        """Return those of a new text's draft head."""
+        record = self._records.setdefault(("head", sampled), SavingsRecord())
+        return HeadSavings(record, HeadLevels(self._levels[sampled]))
+
+    def learn_levels(self, trees: Sequence[int], report: StepReport) -> None:
+        """Record what a level took in the step that grew some trees, by how many each has."""
+        if trees and len(trees) == report.head_rows:
+            level_ms = min(report.head_ms / sum(trees), SURPRISE_MAX * self._level_ms)
+            self._level_ms += (level_ms - self._level_ms) * LEVEL_PACE
 
     def learn_right(self, of_head: bool) -> None:
         """Take in that a guess of the sources or of the head was right, or cannot be made yet."""
@@ -187,7 +204,11 @@ class DraftRationing:
         self._token_ms = token_ms
         if not (asked or headed):
             self.want_nothing()
-        return ChosenRows(asked, headed)
+        wanted = {
+            place: texts.heads[place].levels.wanted(token_ms, self._level_ms)
+            for place in sorted(headed)
+        }
+        return ChosenRows(asked, wanted)
 
     @property
     def may_rest(self) -> bool:
@@ -226,7 +247,7 @@ class DraftRationing:
             cost.check()
 
 
-def paying(texts: dict[int, TextSavings], price: Price, token_ms: float) -> set[int]:
+def paying(texts: Mapping[int, TextSavings], price: Price, token_ms: float) -> set[int]:
     """Return the rows that save more than they take, if together they save what is fixed, too."""
     least = price.row_ms / token_ms
     gains = {

@@ -125,8 +125,8 @@ class Draft(Plain, frozen=True):
     """Which source proposed each node."""
     wants_topk: bool = True
     """Whether the sources want the target's top-k: it takes a pass over every logit."""
-    wants_head: bool = True
-    """Whether the draft head is to run from where the row ends."""
+    wants_levels: int = 32
+    """Levels of the draft head's tree, at most, from where the row ends; 0 for none."""
     followed: bool = True
     """Whether a draft head that keeps something of texts takes in the row."""
 
@@ -151,7 +151,7 @@ class Draft(Plain, frozen=True):
 
 
 NO_DRAFT = Draft()
-NO_FEEDBACK = Draft(wants_topk=False, wants_head=False, followed=False)
+NO_FEEDBACK = Draft(wants_topk=False, wants_levels=0, followed=False)
 """No draft, and nothing wanted of the row for later ones."""
 
 

@@ -14,16 +14,19 @@ WIDTHS = (6, 4, 3, 2)
 class HeadSource(DraftSource):
     """Proposes the nodes of the draft head's newest tree, which came with the row."""
 
-    __slots__ = ("_ranking", "_text", "head_tree")
+    __slots__ = ("_ranking", "_text", "head_tree", "levels")
 
     def __init__(self, number: int, text: SequenceText, noise: SequenceNoise) -> None:
         super().__init__(number)
         self._text = text
         self._ranking = Ranking(number, noise)
         self.head_tree: tuple[HeadNode, ...] = ()
+        self.levels = 0
+        """Levels of its newest tree."""
 
     def read(self, row: Row) -> None:
         self.head_tree = row.feedback.head_tree
+        self.levels = level_count(self.head_tree)
 
     def propose(self, tree: DraftTree, depth_max: int) -> None:
         position = self._text.length
@@ -38,3 +41,11 @@ class HeadSource(DraftSource):
             if index >= -1 and depth < depth_max:
                 width = WIDTHS[depth] if depth < len(WIDTHS) else 1
                 self._ranking.add(tree, index, position + depth, node.best, node.losses, width)
+
+
+def level_count(head_tree: tuple[HeadNode, ...]) -> int:
+    """Return how many levels a draft head's tree has."""
+    levels = [0]
+    for node in head_tree:
+        levels.append(levels[node.parent + 1] + 1)
+    return max(levels)

@@ -139,7 +139,7 @@ class DraftTree:
             tuple(parents),
             tuple([names[self.owners[node]] for node in nodes]),
             wants_topk=blank.wants_topk,
-            wants_head=blank.wants_head,
+            wants_levels=blank.wants_levels,
             followed=blank.followed,
         )
 

@@ -111,8 +111,9 @@ def test_a_tree_grown_natively_is_the_one_grown_level_by_level(directory, rows, 
             )
             for row, sampling in enumerate(samplings[turn % 2 : rows + turn % 2])
         ]
-        found = step.propose(starts, LEVELS)
-        assert found == build_trees(lambda *arguments: step(*arguments), starts)
+        for budget in (1 + turn % LEVELS, LEVELS):
+            found = step.propose(starts, budget)
+            assert found == build_trees(lambda *arguments: step(*arguments), starts, budget)
         sizes |= {len(head_tree) for head_tree in found}
         assert sum(map(len, found)) <= rows + (LEVELS - 1) * OPEN_MAX
     assert max(sizes) == 1 + EXPANDED * (LEVELS - 1) or rows > OPEN_MAX

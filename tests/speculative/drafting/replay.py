@@ -242,6 +242,6 @@ class Replay:
         player.topk = player.recording.topk[output_count : output_count + len(walk.tokens)]
         player.output_count += len(player.new_token_ids)
         goes_on = player.output_count < len(output)
-        trees = player.recording.head_tree if draft.wants_head and goes_on else ()
+        trees = player.recording.head_tree if draft.wants_levels and goes_on else ()
         player.head_tree = trees[player.output_count - 1] if trees else ()
         self.report.tokens += len(player.new_token_ids)

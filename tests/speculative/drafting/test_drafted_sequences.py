@@ -104,7 +104,7 @@ def least_calls(rows: int, draft_max: int) -> int:
         sys.setprofile(note)
         drafts = drafted(served.proposer, round_)
         sys.setprofile(None)
-        if not any(draft.tokens or draft.wants_topk or draft.wants_head for draft in drafts):
+        if not any(draft.tokens or draft.wants_topk or draft.wants_levels for draft in drafts):
             found.append(calls)
     assert len(found) > 20, "it does not rest"
     return min(found)
@@ -126,7 +126,7 @@ def test_a_head_is_told_of_a_few_texts_until_a_probe_was_in_vain_and_then_of_oth
     for _ in range(600):
         drafts = served.drafts()
         told.append([each for each, draft in drafts.items() if draft.followed])
-        wanting = [each for each, draft in drafts.items() if draft.wants_head]
+        wanting = [each for each, draft in drafts.items() if draft.wants_levels]
         assert {*wanting} <= {*told[-1]}
         served.feedback = dict.fromkeys(wanting, WRONG)
     assert told[:3] == [[1, 2, 3, 4], [1, 2, 3, 4], []]
@@ -142,7 +142,7 @@ def test_a_head_that_pays_is_told_of_every_new_text() -> None:
     served.open(1)
     wanted = 0
     for _ in range(60):
-        wanting = [each for each, draft in served.drafts().items() if draft.wants_head]
+        wanting = [each for each, draft in served.drafts().items() if draft.wants_levels]
         right = Feedback(head_tree=(HeadNode(-1, 0, (0, 7), (0, 50)),))
         served.feedback = dict.fromkeys(wanting, right)
         wanted += len(wanting)

@@ -182,7 +182,7 @@ def test_the_draft_head_runs_behind_a_prompt_of_a_request_that_may_have_its_tree
     row = make_row(3, 4, new_sequence=new_sequence)
     proposer = Proposer((*ALL, "head"), [(1, 10.0)])
     (draft,) = drafts_of(proposer, make_round(row, round_id=1), (NO_DRAFT,))
-    assert draft.wants_head == wanted
+    assert (draft.wants_levels > 0) == wanted
 
 
 def test_the_draft_models_tree_is_merged_with_the_rest() -> None:
@@ -230,7 +230,7 @@ def test_a_request_without_speculation_teaches_the_store_nothing() -> None:
         replay.close()
 
 
-NOT_YET = Draft(wants_head=False, followed=False)
+NOT_YET = Draft(wants_levels=0, followed=False)
 """Of a row whose sources are asked and have nothing."""
 
 
@@ -344,9 +344,9 @@ def test_a_head_must_pay_for_its_time() -> None:
                 make_round(row, round_id=number, report=report),
                 (NO_DRAFT,),
             )
-            count += draft.wants_head
+            count += draft.wants_levels > 0
             right = HeadNode(-1, text[known], (text[known + 1],), (1,))
-            head_tree = (right,) if draft.wants_head else ()
+            head_tree = (right,) if draft.wants_levels else ()
         head_runs[head_ms] = count
     assert head_runs[0.1] > 350
     assert head_runs[10.0] < 50
@@ -374,11 +374,11 @@ def test_a_head_that_never_pays_runs_for_a_share_of_the_time_and_is_used_each_ti
             feedback=Feedback(head_tree=head_tree),
         )
         (draft,) = drafts_of(proposer, make_round(row, round_id=number), (NO_DRAFT,))
-        head_runs[phase] += draft.wants_head
+        head_runs[phase] += draft.wants_levels > 0
         used += phase == "wrong" and bool(head_tree)
         # The target's token is text[known], and the head drafts what follows.
         guess = text[known + 1] if phase == "right" else 901
-        head_tree = (HeadNode(-1, text[known], (guess,), (1,)),) if draft.wants_head else ()
+        head_tree = (HeadNode(-1, text[known], (guess,), (1,)),) if draft.wants_levels else ()
     assert head_runs["start"] >= 8
     assert abs(used - head_runs["wrong"]) <= 1, "a tree is used in the round after"
     assert 5 <= head_runs["wrong"] <= 500 * VAIN_SHARE * PROBE_SHARE * 8.0 / HEAD_MS + 1
@@ -408,7 +408,7 @@ def test_a_head_runs_for_beam_searches_that_allow_it(
     ]
     drafts = drafts_of(proposer, make_round(*branches, round_id=1), (NO_DRAFT,) * 2)
     assert any(draft.tokens for draft in drafts)
-    assert [draft.wants_head for draft in drafts] == [hears] * 2
+    assert [draft.wants_levels > 0 for draft in drafts] == [hears] * 2
 
 
 def test_a_round_in_which_only_branches_read_is_drafted_for() -> None:

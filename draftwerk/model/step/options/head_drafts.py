@@ -41,7 +41,7 @@ class HeadDrafts(StepOption):
 
     def draft_ahead(self, step: StepProgress) -> None:
         """Add trees and candidates to decisions; trees that were presampled are kept."""
-        wanting = [walk for walk in step.walks if walk.plan.draft.wants_head]
+        wanting = [walk for walk in step.walks if walk.plan.draft.wants_levels]
         ahead = [walk for walk in wanting if walk.plan.decides and walk.goes_on]
         places = 0
         for walk, tree in _trees(self.head, ahead, step.presampled, self.pages):
@@ -86,8 +86,9 @@ def _trees(
 
 
 def _budget(walk: RowWalk) -> int:
-    """Return how many tokens ahead are of use: the next round adds one that is not drafted."""
-    return max(1, walk.plan.row.tokens_left - len(walk.tokens) - 1)
+    """Return how many tokens ahead are wanted: the next round adds one that is not drafted."""
+    left = walk.plan.row.tokens_left - len(walk.tokens) - 1
+    return max(1, min(left, walk.plan.draft.wants_levels))
 
 
 def _text_pages(walk: RowWalk, pages: Pages) -> TextPages:

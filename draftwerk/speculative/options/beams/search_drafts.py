@@ -37,7 +37,7 @@ class SearchDrafts:
             found = self._beams.propose(rows, load, costs)
             asks_head = self._has_head(group_id)
             for index, draft in zip(indices, found, strict=True):
-                drafts[index] = draft if asks_head else replace(draft, wants_head=False)
+                drafts[index] = draft if asks_head else replace(draft, wants_levels=0)
                 load += len(draft.tokens)
 
 

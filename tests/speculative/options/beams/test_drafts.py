@@ -195,9 +195,9 @@ def test_a_search_among_many_drafts_less() -> None:
     rows = opened(beam_drafts)
     alone = beam_drafts.propose(rows, 2, GENTLE)
     beside = beam_drafts.propose(rows, 200, GENTLE)
-    assert any(draft.tokens for draft in alone) and all(draft.wants_head for draft in alone)
+    assert any(draft.tokens for draft in alone) and all(draft.wants_levels for draft in alone)
     assert not any(draft.tokens for draft in beside)
-    assert not any(draft.wants_head for draft in beside), "a head need not think"
+    assert not any(draft.wants_levels for draft in beside), "a head need not think"
 
 
 def test_a_search_that_returns_in_the_round_that_closes_it_begins_anew() -> None:

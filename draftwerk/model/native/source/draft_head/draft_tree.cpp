@@ -17,7 +17,7 @@ void DraftTreeBuilder::build(const TreeStart *starts, int row_count, const TreeS
         sampled |= starts[row].sampled != 0;
     }
     int count = std::min(sampled ? shape.ranked : shape.best, head_.vocab());
-    for (int depth = 0; depth < shape.levels && !level_.empty(); depth++) {
+    for (int depth = 0; depth < shape.depth && !level_.empty(); depth++) {
         run_head(depth, count);
         children_.clear();
         size_t first = 0;            // of this row's children

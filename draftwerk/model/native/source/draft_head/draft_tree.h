@@ -15,7 +15,8 @@ struct TreeStart {
 
 // How trees grow.
 struct TreeShape {
-    int32_t levels, ranked, best, expanded, open_max;
+    int32_t levels, depth;           // of the layout, and those that are computed
+    int32_t ranked, best, expanded, open_max;
     double chance_min, loss_nats, loss_max;
 
     int slots() const { return 1 + expanded * (levels - 1); }
