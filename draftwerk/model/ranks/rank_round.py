@@ -58,6 +58,7 @@ def batch_of(round_: RankRound) -> Batch:
         logit_count=count,
         states=(),
         layers=None,
+        added=None,
         window=None,
         both_ways=round_.both_ways,
     )
