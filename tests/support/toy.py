@@ -415,9 +415,10 @@ class ToyTarget:
         reads = row.pools or bool(row.answers)
         if not (row.samples or reads):
             return Decision(deviations=self.deviations.pop(row.sequence_id, ()))
-        if tuple(self.histories[row.sequence_id][: len(POISON)]) == POISON:
-            return Decision(error="this cannot be computed")
         prompt_count, sampling = self.openings[row.sequence_id]
+        prompt = self.histories[row.sequence_id][:prompt_count]
+        if tuple(prompt[: len(POISON)]) == POISON:
+            return Decision(error="this cannot be computed")
         cells = [self.pages[self._slot(row, position)] for position in range(row.stop)]
         context = [token for token, _ in cells]
         known = self.histories[row.sequence_id]

@@ -144,6 +144,12 @@ class PictureMarks:
             each.put("(picture)")
         return json.dumps(tree).encode()
 
+    def told(self, prompt: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[()]]:
+        return prompt, ()
+
+    def count(self, prompt: tuple[int, ...]) -> int:
+        return 0
+
 
 @needs_browser
 @in_every_look

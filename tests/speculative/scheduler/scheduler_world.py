@@ -27,7 +27,7 @@ from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.scheduler.scheduling_policy import PolicyFactory
 from tests.support.simulation import Guesser
-from tests.support.toy import STOP, VOCAB, ToyTarget, plain_text
+from tests.support.toy import POISON, STOP, VOCAB, ToyTarget, plain_text
 
 POLICIES: tuple[SloPolicy, ...] = ("serve", "last", "refuse")
 CONTEXT = 28
@@ -127,6 +127,8 @@ class World:
         shared = [1 + n % 3 for n in range(rng.choice([0, 6, 9]))]
         prompt = [*shared, *(rng.randrange(1, VOCAB) for _ in range(rng.randint(1, 4)))]
         prompt = prompt[: self.context_max - 1]
+        if tuple(prompt[: len(POISON)]) == POISON:
+            prompt[0] = 1
         sampling = random_sampling(rng)
         choices = rng.choice([1, 1, 1, 2, 3])
         room = self.context_max - len(prompt)
