@@ -13,6 +13,7 @@ from draftwerk.model.draft_head.layout import TreeLayout
 from draftwerk.model.reference.sampler import LOSS_MAX
 from draftwerk.speculative.protocol.feedback import LOSS_NATS, HeadNode
 from draftwerk.speculative.sampling.elementary import exp
+from draftwerk.speculative.sources.draft_head import node_levels
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 if TYPE_CHECKING:
@@ -115,10 +116,7 @@ def build_trees(
 
 def within(head_tree: tuple[HeadNode, ...], budget: int) -> tuple[HeadNode, ...]:
     """Return the nodes for at most `budget` tokens ahead of a tree that a device grew whole."""
-    depths = list[int]()
-    for node in head_tree:
-        depths.append(depths[node.parent] + 1 if depths else 0)
-    return head_tree[: sum(depth < budget for depth in depths)]
+    return head_tree[: sum(level <= budget for level in node_levels(head_tree))]
 
 
 def _head_node(one: _Open, ranked: ScoredCandidates) -> HeadNode:

@@ -66,7 +66,7 @@ class DraftedSequences:
 
     def read(self, round_: Round) -> ReadRows:
         """Record all rows but those of searches, which are drafted for together."""
-        states, grown = dict[int, DraftedSequence](), set[int]()
+        states, grown, levels = dict[int, DraftedSequence](), set[int](), list[int]()
         sources, heads, probed = Candidates({}, {}, {})
         blank, is_told = [NO_FEEDBACK] * len(round_.rows), self._is_told
         for place, row in enumerate(round_.rows):
@@ -86,17 +86,15 @@ class DraftedSequences:
                 state.drafts, states[place] = True, state
                 if state.guesses:
                     sources[place] = state.savings
-                if state.has_feedback and state.has_head_tree:
+                if state.has_feedback and state.head is not None and state.head.levels:
                     grown.add(place)
+                    levels.append(state.head.levels)
             if state.head is not None:
                 states[place] = state
                 heads[place] = state.head_savings
                 if state.followed:
                     probed[place] = state.head_savings
-        trees = [
-            state.head.levels for state in map(states.get, sorted(grown)) if state and state.head
-        ]
-        self._rationing.learn_levels(trees, round_.report)
+        self._rationing.learn_levels(levels, round_.report)
         opens = bool([row for row in round_.rows if row.new_sequence is not None])
         return ReadRows(states, Candidates(sources, heads, probed), grown, blank, opens)
 
@@ -204,7 +202,7 @@ class DraftedSequences:
             memory,
             opened=len(new_sequence.tokens),
             takes_model="draft" in allowed,
-            savings=self._rationing.savings("sources", noise.sampled),
+            savings=self._rationing.savings(noise.sampled),
             head_savings=head_savings,
             given=new_sequence.given,
             prompt_count=new_sequence.prompt_count,

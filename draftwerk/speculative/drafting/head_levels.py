@@ -6,8 +6,9 @@ time than it takes; now and then all of them are, to see.
 """
 
 from draftwerk.speculative.drafting.savings import SavingsRecord, TextSavings
+from draftwerk.speculative.protocol.rounds import NO_DRAFT
 
-ALL_LEVELS = 32
+ALL_LEVELS = NO_DRAFT.wants_levels
 """More than the tree of any draft head has."""
 PACE = 1 / 16
 """Weight of the newest tree of a text in its own shares."""

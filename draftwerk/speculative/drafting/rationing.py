@@ -158,14 +158,16 @@ class DraftRationing:
         self._rests_left = self._rested = 0
         """Rounds that may rest, and those that have since anything was decided."""
 
-    def savings(self, kind: str, sampled: bool) -> TextSavings:
-        """Return those of a new text, which begin from what others of its kind have."""
-        return TextSavings(self._records.setdefault((kind, sampled), SavingsRecord()))
+    def savings(self, sampled: bool) -> TextSavings:
+        """Return those of a new text's sources, which begin from what others of its kind have."""
+        return TextSavings(self._record("sources", sampled))
 
     def head_savings(self, sampled: bool) -> HeadSavings:
         """Return those of a new text's draft head."""
-        record = self._records.setdefault(("head", sampled), SavingsRecord())
-        return HeadSavings(record, HeadLevels(self._levels[sampled]))
+        return HeadSavings(self._record("head", sampled), HeadLevels(self._levels[sampled]))
+
+    def _record(self, kind: str, sampled: bool) -> SavingsRecord:
+        return self._records.setdefault((kind, sampled), SavingsRecord())
 
     def learn_levels(self, trees: Sequence[int], report: StepReport) -> None:
         """Record what a level took in the step that grew some trees, by how many each has."""

@@ -1,5 +1,7 @@
 """The draft head's tree (as in EAGLE, Medusa, Hydra) as a draft source."""
 
+from collections.abc import Iterable
+
 from draftwerk.speculative.protocol.feedback import HeadNode
 from draftwerk.speculative.protocol.rounds import Row
 from draftwerk.speculative.sources.ngram_index import SequenceText
@@ -26,7 +28,7 @@ class HeadSource(DraftSource):
 
     def read(self, row: Row) -> None:
         self.head_tree = row.feedback.head_tree
-        self.levels = level_count(self.head_tree)
+        self.levels = max(node_levels(self.head_tree), default=0)
 
     def propose(self, tree: DraftTree, depth_max: int) -> None:
         position = self._text.length
@@ -43,9 +45,9 @@ class HeadSource(DraftSource):
                 self._ranking.add(tree, index, position + depth, node.best, node.losses, width)
 
 
-def level_count(head_tree: tuple[HeadNode, ...]) -> int:
-    """Return how many levels a draft head's tree has."""
-    levels = [0]
+def node_levels(head_tree: Iterable[HeadNode]) -> list[int]:
+    """Return the level of each node of a draft head's tree; that of the first is 1."""
+    levels = list[int]()
     for node in head_tree:
-        levels.append(levels[node.parent + 1] + 1)
-    return max(levels)
+        levels.append(levels[node.parent] + 1 if node.parent >= 0 else 1)
+    return levels

@@ -12,7 +12,7 @@ from draftwerk.speculative.drafting.head_levels import (
     LevelRecord,
 )
 from draftwerk.speculative.protocol.feedback import HeadNode
-from draftwerk.speculative.sources.draft_head import level_count
+from draftwerk.speculative.sources.draft_head import node_levels
 
 LEVELS = 3
 """Of the trees of a head."""
@@ -73,8 +73,8 @@ def test_at_least_one_level_is_wanted_and_at_most_all(
         levels.learn(40, accepted)
 
 
-def test_the_levels_of_a_tree_are_those_of_its_longest_path() -> None:
+def test_a_node_is_one_level_below_its_parent() -> None:
     node = HeadNode(-1, 1, (2,), (0,))
-    assert level_count(()) == 0
-    assert level_count((node,)) == 1
-    assert level_count((node, HeadNode(0, 2, (3,), (0,)), HeadNode(0, 4, (3,), (0,)))) == 2
+    assert node_levels(()) == []
+    assert node_levels((node,)) == [1]
+    assert node_levels((node, HeadNode(0, 2, (3,), (0,)), HeadNode(0, 4, (3,), (0,)))) == [1, 2, 2]
