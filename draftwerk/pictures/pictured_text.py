@@ -10,7 +10,7 @@ from draftwerk.model.text.templates.chat_template import TemplateMessage
 from draftwerk.model.text.tokenizer import TemplateInput, TextTokenizer
 from draftwerk.model.text.turns import Turn
 from draftwerk.pictures.picture_store import KeptPicture, PictureStore
-from draftwerk.pictures.placeholders import MARK, place_of, placeholders
+from draftwerk.pictures.placeholders import MARK, place_of, placeholders, without_placeholders
 from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 
 GONE = (
@@ -93,7 +93,7 @@ class PicturedText(TextTokenizer):
 
     def decode(self, tokens: Sequence[int], skip_special: bool = True) -> str:
         """Return the text of tokens."""
-        return super().decode(self._named(tokens), skip_special)
+        return super().decode(without_placeholders(tokens, self._picture_id), skip_special)
 
     def stream(
         self,
@@ -102,17 +102,12 @@ class PicturedText(TextTokenizer):
         skip_special: bool = True,
     ) -> DecodeStream:
         """Return an incremental decoder of what continues `prompt`."""
-        return super().stream(self._named(prompt), shown, skip_special)
+        known = without_placeholders(prompt, self._picture_id)
+        return super().stream(known, shown, skip_special)
 
     def token_bytes(self, token: int) -> bytes:
         """Return a token's own bytes."""
         return super().token_bytes(self._picture_id if token >= PLACEHOLDER_MIN else token)
-
-    def _named(self, tokens: Sequence[int]) -> Sequence[int]:
-        """Return tokens without placeholders."""
-        if max(tokens, default=0) < PLACEHOLDER_MIN:
-            return tokens
-        return [self._picture_id if token >= PLACEHOLDER_MIN else token for token in tokens]
 
     def _found(self, digest: str) -> KeptPicture:
         if (found := self._store.find(digest) or self._store.again(digest)) is None:

@@ -8,7 +8,7 @@ apart, and nobody between tokenizer and model process needs to know of them.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
@@ -54,3 +54,10 @@ def place_of(placeholder: int) -> RowPlace:
     """Return the row that a placeholder stands for."""
     key, row = divmod(placeholder - PLACEHOLDER_MIN, ROWS_MAX)
     return RowPlace(f"{key:0{KEY_DIGITS}x}", row)
+
+
+def without_placeholders(tokens: Sequence[int], picture_id: int) -> Sequence[int]:
+    """Return tokens with a picture's token in the place of each placeholder."""
+    if max(tokens, default=0) < PLACEHOLDER_MIN:
+        return tokens
+    return [picture_id if token >= PLACEHOLDER_MIN else token for token in tokens]

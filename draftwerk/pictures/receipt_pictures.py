@@ -5,7 +5,7 @@ from itertools import groupby
 
 from draftwerk.api.shared.ports import PictureFault, ReceiptPicture
 from draftwerk.pictures.picture_store import KeptPicture, PictureStore
-from draftwerk.pictures.placeholders import MARK, place_of, placeholders
+from draftwerk.pictures.placeholders import MARK, place_of, placeholders, without_placeholders
 from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 
 AGAIN = "it is not among the `pictures` sent along, which verifying needs again"
@@ -25,8 +25,7 @@ def told(
         kept = store.named(key)
         digests = ("", "") if kept is None else (kept.source, kept.features)
         found.append(ReceiptPicture(*digests, places))
-    tokens = tuple(picture_id if token >= PLACEHOLDER_MIN else token for token in prompt)
-    return tokens, tuple(found)
+    return tuple(without_placeholders(prompt, picture_id)), tuple(found)
 
 
 def _pictures(prompt: Sequence[int]) -> Iterator[tuple[str, tuple[tuple[int, int], ...]]]:
