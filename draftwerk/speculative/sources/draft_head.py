@@ -49,5 +49,5 @@ def node_levels(head_tree: Iterable[HeadNode]) -> list[int]:
     """Return the level of each node of a draft head's tree; that of the first is 1."""
     levels = list[int]()
     for node in head_tree:
-        levels.append(levels[node.parent] + 1 if node.parent >= 0 else 1)
+        levels.append(levels[node.parent] + 1 if levels else 1)
     return levels

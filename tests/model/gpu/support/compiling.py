@@ -13,6 +13,7 @@ import triton
 ROOT = Path(__file__).parents[4]
 SOURCES = (
     *(f"draftwerk/model/{name}" for name in ("gpu", "draft_head", "batch", "reference", "step")),
+    "draftwerk/speculative",
     "tests/model/gpu/support",
     "validation/compile_kernels.py",
     "validation/kernel_cases.py",
