@@ -145,7 +145,9 @@ async def _partings(settings: Settings, texts: Sequence[DeviceText]) -> list[Par
 async def _parting(running: Engine, text: DeviceText) -> Parting | None:
     """Return where a CPU parts from a text, None where it decides all of it the same."""
     claimed = text.tokens["plain"]
-    options = msgspec.structs.replace(text.case.options, given=claimed, tokens_max=len(claimed))
+    options = msgspec.structs.replace(
+        text.case.options, forced_tokens=claimed, tokens_max=len(claimed)
+    )
     place = 0
     async with running.generate(
         chat(text.case.prompt), options, request_id=options.tenant

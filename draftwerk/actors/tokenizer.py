@@ -242,7 +242,7 @@ def _check_options(options: Options, count: int, vocab_size: int, context_max: i
         ("logit_bias", (token for token, _ in options.sampling.logit_bias)),
         ("stop_token_ids", options.stop_token_ids),
         ("logprob_token_ids", options.sampling.logprob_token_ids),
-        ("given", options.given),
+        ("given", options.forced_tokens),
     ):
         if not all(0 <= token < vocab_size for token in tokens):
             raise RefusedError(f"a token id is outside the vocabulary of {vocab_size}", blamed)

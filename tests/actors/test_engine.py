@@ -121,7 +121,7 @@ async def test_a_given_text_is_verified_in_a_few_steps_and_changes_nothing() -> 
                 text, before = [*wanted], bench.steps
                 if wrong is not None:
                     text[wrong] = (text[wrong] + 1) % ToyText.vocab_size
-                checked = msgspec.structs.replace(bare, given=tuple(text))
+                checked = msgspec.structs.replace(bare, forced_tokens=tuple(text))
                 name = f"{first} {wrong}"
                 assert tokens_of(await events(engine, checked, name)) == wanted
                 if wrong is None:

@@ -24,7 +24,7 @@ class CachedSequence:
     tokens: list[int]
     prompt_count: int
     sampling: Sampling
-    given: tuple[int, ...] = ()
+    forced_tokens: tuple[int, ...] = ()
     """Generated tokens that are to be verified."""
     adapter: int = NO_ADAPTER
     """The number of its adapter."""
@@ -140,7 +140,7 @@ class CachedSequences:
             list(new_sequence.tokens),
             new_sequence.prompt_count,
             sampling,
-            new_sequence.given,
+            new_sequence.forced_tokens,
             self.adapters[new_sequence.adapter],
             matcher,
         )

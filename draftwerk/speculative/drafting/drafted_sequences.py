@@ -41,7 +41,7 @@ class ReadRows(NamedTuple):
     grown: set[int]
     """Rows that the draft head has run for."""
     blank: list[Draft]
-    """The drafts of all rows: empty, but those of given texts."""
+    """The drafts of all rows: empty, but those of forced texts."""
     opens: bool
     """Whether a sequence begins."""
 
@@ -73,8 +73,8 @@ class DraftedSequences:
             if row.branch is not None:
                 continue
             state = self._read(row)
-            if state.given:
-                blank[place] = state.given_draft(row)
+            if state.forced_tokens:
+                blank[place] = state.forced_draft(row)
                 continue
             if state.followed:
                 blank[place] = FOLLOWED
@@ -108,7 +108,7 @@ class DraftedSequences:
             if row.new_sequence or row.branch or row.feedback != NOTHING_LEARNED:
                 return None
             state = self.states[row.sequence_id]
-            if state.given or (state.followed and keeps):
+            if state.forced_tokens or (state.followed and keeps):
                 return None
             found.append(FOLLOWED if state.followed else NO_FEEDBACK)
         return found
@@ -204,7 +204,7 @@ class DraftedSequences:
             takes_model="draft" in allowed,
             savings=self._rationing.savings(noise.sampled),
             head_savings=head_savings,
-            given=new_sequence.given,
+            forced_tokens=new_sequence.forced_tokens,
             prompt_count=new_sequence.prompt_count,
             head=head,
             guesses=any(source is not head for source in sources),

@@ -17,7 +17,7 @@ from draftwerk.speculative.sources.store import Memory
 from draftwerk.speculative.sources.tree import DraftSource, DraftTree
 
 GIVEN = "given"
-"""What drafts of given texts are said to come from."""
+"""The source that drafts of forced tokens name, in metrics too."""
 DEPTH_START = 12
 """Tokens in a path; it follows what is accepted, since every guess costs a microsecond."""
 
@@ -36,7 +36,7 @@ class DraftedSequence:
     savings: TextSavings
     """The savings of its sources but the head."""
     head_savings: HeadSavings
-    given: tuple[int, ...] = ()
+    forced_tokens: tuple[int, ...] = ()
     """The tokens that are drafted in place of any guess."""
     prompt_count: int = 0
     model_read: int = 0
@@ -61,10 +61,10 @@ class DraftedSequence:
         """Whether the draft head has run for its next row."""
         return self.head is not None and bool(self.head.head_tree)
 
-    def given_draft(self, row: Row) -> Draft:
-        """Return the chain of given tokens that follow a row, as far as there is room."""
+    def forced_draft(self, row: Row) -> Draft:
+        """Return the chain of forced tokens that follow a row, as far as there is room."""
         start = row.stop - self.prompt_count
-        tokens = self.given[start : start + row.draft_max] if row.samples else ()
+        tokens = self.forced_tokens[start : start + row.draft_max] if row.samples else ()
         return replace(chain(tokens, GIVEN), wants_topk=False, wants_levels=0, followed=False)
 
     def output(self) -> list[int]:

@@ -16,7 +16,7 @@ from draftwerk.speculative.options.blend.blend_refusals import blend_refusal
 from draftwerk.speculative.options.blend.blended_prompt import BlendedPrompt
 from draftwerk.speculative.options.blend.blending import Blending, blended
 from draftwerk.speculative.options.blend.rules import canonical_parts
-from draftwerk.speculative.options.given_text import ChainRoom, GivenText
+from draftwerk.speculative.options.forced_text import ChainRoom, ForcedText
 from draftwerk.speculative.options.pooled_prompt import PooledPrompt
 from draftwerk.speculative.options.scored_prompt import ScoredPrompt
 from draftwerk.speculative.options.service.lengths import TextLengths
@@ -44,19 +44,19 @@ def all_options(expects_lengths: bool = True, more: Sequence[Extension] = ()) ->
 
 def extensions(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
     """Return all options; a later one extends what earlier ones have made of a text."""
-    given = partial(given_text, ChainRoom(cost, limits.pause_s))
-    return given, scored_prompt, pooled_prompt, beam_group, blended_prompt
+    forced = partial(forced_text, ChainRoom(cost, limits.pause_s))
+    return forced, scored_prompt, pooled_prompt, beam_group, blended_prompt
 
 
-def given_text(
+def forced_text(
     room: ChainRoom, factory: SequenceFactory, request: EncodedRequest, text: TextSequence
 ) -> TextSequence:
-    """All given texts share the room of a round."""
-    if not (given := request.options.given):
+    """All forced texts share the room of a round."""
+    if not (forced_tokens := request.options.forced_tokens):
         return text
     methods = request.options.speculation.methods
-    text.request = replace(text.request, draft_max=len(given), methods=methods)
-    return text.extended(GivenText, given=given, chain_room=room)
+    text.request = replace(text.request, draft_max=len(forced_tokens), methods=methods)
+    return text.extended(ForcedText, forced_tokens=forced_tokens, chain_room=room)
 
 
 def scored_prompt(

@@ -27,7 +27,7 @@ class NewSequence(Plain, frozen=True):
     """Within what finished outputs serve as a draft source, as the names of blocks do."""
     prediction: tuple[int, ...] = ()
     """The text the client expects, as tokens."""
-    given: tuple[int, ...] = ()
+    forced_tokens: tuple[int, ...] = ()
     """Generated tokens taken for granted until one is wrong: they are all that is drafted."""
     adapter: str = ""
     """Digest of the adapter that its rows are computed with; empty for none."""

@@ -57,10 +57,13 @@ def _check_together(options: Options) -> None:
     if options.beam_width > 1 and options.choices > options.beam_width:
         reason = f"a beam of {options.beam_width} has no {options.choices} best texts"
         raise OptionsError("choices", reason)
-    if len(options.given) > 0 and (options.choices > 1 or options.beam_width > 1):
+    if len(options.forced_tokens) > 0 and (options.choices > 1 or options.beam_width > 1):
         raise OptionsError("given", "it is of one text")
     if options.written.tokens and (
-        options.beam_width > 1 or options.given or options.prompt_logprobs >= 0 or options.blend
+        options.beam_width > 1
+        or options.forced_tokens
+        or options.prompt_logprobs >= 0
+        or options.blend
     ):
         raise OptionsError("written", "what goes on from it is one text, and is only generated")
     end = 0

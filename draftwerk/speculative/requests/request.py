@@ -98,9 +98,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The reading wanted of a prompt that is not continued; then no other field shapes a text."""
     reply: ReplyFormat | None = None
     """How reasoning, text and calls are told apart; None for a reply that is text alone."""
-    given: TokenIds = ()
-    """The tokens that a text is taken to have: they are drafted and verified like
-    any draft."""
+    forced_tokens: TokenIds = msgspec.field(default=(), name="given")
+    """The tokens that a text is taken to have: they are drafted and verified like any draft."""
     written: Written = Written()
     """The tokens that each text begins with, as if it had been generated; it is not sent again."""
     first_choice: Annotated[int, Meta(ge=0, lt=CHOICES_MAX)] = 0

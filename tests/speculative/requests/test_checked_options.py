@@ -23,7 +23,7 @@ SAMPLING = Sampling(seed=2**64 - 1, logprobs=20, temperature=2.0, top_k=7, logit
 SOUND = (
     Options(sampling=SAMPLING, tokens_max=2**18, choices=16, stop=("a",) * 16),
     Options(sampling=Sampling(grammar=Grammar("regex", "a" * 10**5)), beam_width=16, choices=3),
-    Options(sampling=Sampling(), given=(1, 2, 3), first_choice=15, reply=ReplyFormat()),
+    Options(sampling=Sampling(), forced_tokens=(1, 2, 3), first_choice=15, reply=ReplyFormat()),
     Options(sampling=Sampling(), pooling=PoolingParams("mean"), prompt_logprobs=20, priority=2**31),
     Options(sampling=Sampling(), blend=Blend(((0, 3), (3, 9))), slo=Slo(ttft=1e6)),
 )

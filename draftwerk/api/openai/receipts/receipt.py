@@ -123,7 +123,7 @@ def parameters_of(options: Options) -> dict[str, Any]:
         prompt_logprobs=-1,
         scored_from=0,
         speculation=Speculation(),
-        given=(),
+        forced_tokens=(),
         first_choice=0,
         pooling=None,
         sampling=replace(

@@ -223,9 +223,11 @@ class ReceiptVerifier:
             await self._run(receipt, options, texts)
             return sum(each.count for each in texts.values())
         for number, choice in enumerate(receipt.choices):
-            given = replace(options, choices=1, first_choice=choice.index, given=choice.tokens)
+            forced = replace(
+                options, choices=1, first_choice=choice.index, forced_tokens=choice.tokens
+            )
             text = TextComparison(choice, f"choices[{number}]")
-            await self._run(receipt, given, {0: text})
+            await self._run(receipt, forced, {0: text})
             count += text.count
         return count
 

@@ -8,7 +8,7 @@ from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.layer_heads.followed import FollowedTexts
 from draftwerk.model.step.options.beam_candidates import BeamCandidates
 from draftwerk.model.step.options.blend_rows import BlendRows
-from draftwerk.model.step.options.given import GivenMargins
+from draftwerk.model.step.options.forced_margins import ForcedMargins
 from draftwerk.model.step.options.head_drafts import HeadDrafts
 from draftwerk.model.step.options.pooled import PooledStates
 from draftwerk.model.step.options.row_logprobs import KnownLogprobs, TokenLogprobs
@@ -40,7 +40,7 @@ def step_options(
         SourceFeedback(backend, successor_count, clock),
         KnownLogprobs(backend),
         PooledStates(parts),
-        GivenMargins(),
+        ForcedMargins(),
     ]
     if head is not None and head.windows is not None:
         options.append(FollowedTexts(head, head.windows))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from draftwerk.model.reference.sampler import SamplingRequest, choose_many
-from draftwerk.model.step.options.given import lead
+from draftwerk.model.step.options.forced_margins import lead
 from draftwerk.speculative.sampling.gumbel import gumbel
 from draftwerk.speculative.sampling.params import Sampling, truncated
 

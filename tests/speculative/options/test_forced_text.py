@@ -5,7 +5,7 @@ from random import Random
 
 import msgspec
 
-from draftwerk.speculative.options.given_text import ChainRoom, GivenText
+from draftwerk.speculative.options.forced_text import ChainRoom, ForcedText
 from draftwerk.speculative.protocol.rounds import Decision, Round
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
@@ -31,7 +31,7 @@ def verified(world: World) -> Sequence:
     name, count = f"r{len(world.wanteds)}", len(TEXT)
     text = world.sequence(name, 0, PROMPT, GREEDY, count, draft_max=count)
     room = ChainRoom(world.scheduler.cost, world.limits.pause_s)
-    sequence = text.extended(GivenText, given=TEXT, chain_room=room)
+    sequence = text.extended(ForcedText, forced_tokens=TEXT, chain_room=room)
     world.scheduler.submit(sequence)
     return sequence
 

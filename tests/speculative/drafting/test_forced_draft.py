@@ -9,7 +9,7 @@ GIVEN = (11, 12, 13, 14, 15, 16)
 
 def row(stop: int, draft_max: int, new: tuple[int, ...] = (), opened: bool = True) -> Row:
     tokens = (1, 2, 1, 2, 1)
-    sequence = NewSequence(tokens, len(tokens), Sampling(), given=GIVEN) if opened else None
+    sequence = NewSequence(tokens, len(tokens), Sampling(), forced_tokens=GIVEN) if opened else None
     return Row(
         sequence_id=1,
         start=stop - 1,

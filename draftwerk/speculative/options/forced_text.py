@@ -1,4 +1,4 @@
-"""A text that is taken to have given tokens: they are drafted and verified like any draft.
+"""A text whose tokens the request names: they are drafted and verified like any draft.
 
 A verified token costs about what one of a prompt does, in a long round as in a short one. So a
 short round verifies no slower, and who comes meanwhile waits for less:
@@ -28,7 +28,7 @@ rest and for a round of its own."""
 
 @dataclass(slots=True)
 class ChainRoom:
-    """How many given tokens each row of a given text may carry behind its own."""
+    """How many forced tokens each row of such a text may carry behind its own."""
 
     cost: StepCost
     pause_s: float
@@ -36,7 +36,7 @@ class ChainRoom:
     _room: int = 0
 
     def of(self, plan: RoundPlan) -> int:
-        """Return it for a round, whose given texts share it."""
+        """Return it for a round, whose forced texts share it."""
         if self._plan is not plan:
             self._plan, self._room = plan, self._shared(plan)
         return self._room
@@ -44,30 +44,30 @@ class ChainRoom:
     def _shared(self, plan: RoundPlan) -> int:
         if plan.unread:
             return 0
-        given = [text for text in plan.decoding if isinstance(text, GivenText)]
+        forced = [text for text in plan.decoding if isinstance(text, ForcedText)]
         load = NO_LOAD
         for text in plan.decoding:
             load = load.with_row(len(text.tokens) - 1, text.row_count, text.row_count)
         limit_ms = ROUNDS_OF_OTHERS * self.cost.ms(load)
-        if len(given) == len(plan.decoding):
+        if len(forced) == len(plan.decoding):
             limit_ms = max(limit_ms, PAUSE_SHARE * 1e3 * self.pause_s)
-        behind = max(len(text.tokens) for text in given)
+        behind = max(len(text.tokens) for text in forced)
         free = max(0, plan.tokens_max - load.tokens)
         most = self.cost.chunk_within(load, behind, free, limit_ms, outputs=1)
-        return min(most // len(given), max(0, plan.tokens_max // load.tokens - 1))
+        return min(most // len(forced), max(0, plan.tokens_max // load.tokens - 1))
 
 
 @dataclass(eq=False)
-class GivenText(TextSequence):
-    """A text whose draft is given; other sources draft nothing."""
+class ForcedText(TextSequence):
+    """A text whose draft the request names; other sources draft nothing."""
 
     _: KW_ONLY
-    given: tuple[int, ...]
+    forced_tokens: tuple[int, ...]
     chain_room: ChainRoom
     runs_ahead: ClassVar = False
 
     def new_sequence(self) -> NewSequence:
-        return replace(super().new_sequence(), given=self.given)
+        return replace(super().new_sequence(), forced_tokens=self.forced_tokens)
 
     def rows(self, plan: RoundPlan, count_max: int, draft_max: int) -> list[Row]:
         if self.pending <= 1:

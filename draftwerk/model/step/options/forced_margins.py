@@ -1,4 +1,4 @@
-"""Texts that are given and verified: by how much the target's token beats the one in its place."""
+"""Texts whose tokens a request names: by how much the target's token beats the one in its place."""
 
 from math import inf
 
@@ -10,12 +10,12 @@ from draftwerk.model.step.step_option import StepOption, StepProgress
 from draftwerk.speculative.sampling.gumbel import gumbel
 
 
-class GivenMargins(StepOption):
-    """Reports the margins of walks that ended in another token than given."""
+class ForcedMargins(StepOption):
+    """Reports the margins of walks that ended in another token than the forced one."""
 
     def report(self, step: StepProgress) -> None:
         for walk in step.walks:
-            if walk.plan.sequence.given:
+            if walk.plan.sequence.forced_tokens:
                 assert step.logits is not None
                 margin = _margin(step.logits, walk)
                 if margin is not None:
@@ -25,12 +25,14 @@ class GivenMargins(StepOption):
 def _margin(logits: Tensor, walk: RowWalk) -> float | None:
     sequence, tokens = walk.plan.sequence, walk.tokens
     place = len(sequence.tokens) - sequence.prompt_count + len(tokens) - 1
-    if not tokens or place >= len(sequence.given) or sequence.given[place] == tokens[-1]:
+    if not tokens or place >= len(sequence.forced_tokens):
+        return None
+    if (forced := sequence.forced_tokens[place]) == tokens[-1]:
         return None
     # The walk stands at the last drafted token that was right, or at a stop token behind it.
     row = walk.plan.first + (walk.path[len(tokens) - 2] + 1 if len(tokens) > 1 else 0)
     request = sequence.sampling_request(row, tokens[:-1])
-    return lead(logits, request, tokens[-1], sequence.given[place])
+    return lead(logits, request, tokens[-1], forced)
 
 
 def lead(logits: Tensor, request: SamplingRequest, winner: int, other: int) -> float:
