@@ -32,7 +32,7 @@ from training.courses import course_parser, go_on, optimised
 from training.head import HELD_OUT, read
 from training.states import Estimate
 
-TAPS = 5
+LAYERS_READ = 5
 """Of the target's layers, at equal distances, but its last: at most."""
 HELD_OUT_MAX = 64
 """TokenLists."""
@@ -49,17 +49,17 @@ class BlockMarks(NamedTuple):
         return f"loss {self.loss.item():.3f}  accepted {self.accepted.item():.2f}"
 
 
-class TappedModel(NamedTuple):
+class ReadModel(NamedTuple):
     """The model that a drafter is for."""
 
     model: Any
-    taps: tuple[int, ...]
+    target_layers: tuple[int, ...]
 
     @torch.no_grad()
     def read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the tapped layers come to [L, taps * H], and the logits [L, V], of a text."""
+        """Return a text's outputs of the target layers [L, layers * H], and its logits [L, V]."""
         found = self.model(tokens[None], output_hidden_states=True)
-        states = [found.hidden_states[tap + 1][0] for tap in self.taps]
+        states = [found.hidden_states[layer + 1][0] for layer in self.target_layers]
         return torch.cat(states, -1).float(), found.logits[0].float()
 
 
@@ -70,7 +70,9 @@ def described(
     config = config.get_text_config()
     count, heads = config.num_hidden_layers, config.num_attention_heads
     last = max(0, count - 2)
-    taps = sorted({round(place * last / (TAPS - 1)) for place in range(TAPS)})
+    target_layers = sorted(
+        {round(place * last / (LAYERS_READ - 1)) for place in range(LAYERS_READ)}
+    )
     used = {token for text in texts for token in text}
     rope = getattr(config, "rope_parameters", None) or {}
     return {
@@ -83,7 +85,7 @@ def described(
         "max_position_embeddings": config.max_position_embeddings,
         **{"rms_norm_eps": config.rms_norm_eps, "rope_theta": rope.get("rope_theta", 10_000.0)},
         "dflash_config": {
-            "target_layer_ids": taps,
+            "target_layer_ids": target_layers,
             "mask_token_id": next(
                 each for each in reversed(range(config.vocab_size)) if each not in used
             ),
@@ -107,7 +109,7 @@ class BlockCourse:
     """A drafter, what it learns from, and how far it has come."""
 
     def __init__(
-        self, student: BlockStudent, target: TappedModel, texts: TokenLists, size: CourseSize
+        self, student: BlockStudent, target: ReadModel, texts: TokenLists, size: CourseSize
     ) -> None:
         self.student, self.target, self.size = student, target, size
         count = min(HELD_OUT_MAX, max(1, int(HELD_OUT * len(texts))))
@@ -217,8 +219,8 @@ def train(arguments: argparse.Namespace) -> None:
     torch.manual_seed(1)
     student = BlockStudent(said).to(arguments.device)
     size = CourseSize(arguments.steps, arguments.rate, arguments.batch, arguments.anchors)
-    taps = tuple(said["dflash_config"]["target_layer_ids"])
-    course = BlockCourse(student, TappedModel(model, taps), texts, size)
+    target_layers = tuple(said["dflash_config"]["target_layer_ids"])
+    course = BlockCourse(student, ReadModel(model, target_layers), texts, size)
     kept_course = go_on(course, arguments.directory, "training.dflash")
 
     def rest() -> None:

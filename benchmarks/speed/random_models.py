@@ -118,7 +118,7 @@ def save_planted(directory: Path, layers: int, right: float, block: int) -> dict
 
 
 def _dflash_config(config: ModelConfig, layers: int, block: int) -> dict[str, Any]:
-    taps = sorted({round(place * (config.layer_count - 2) / 4) for place in range(5)})
+    target_layers = sorted({round(place * (config.layer_count - 2) / 4) for place in range(5)})
     return {
         **{"architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_act": "silu"},
         **{"vocab_size": config.vocab_size, "hidden_size": config.hidden_size},
@@ -126,7 +126,10 @@ def _dflash_config(config: ModelConfig, layers: int, block: int) -> dict[str, An
         **{"num_attention_heads": config.num_heads, "num_key_value_heads": config.num_kv_heads},
         **{"head_dim": config.head_size, "max_position_embeddings": config.context_max},
         **{"rms_norm_eps": config.norm_eps, "block_size": block, "rope_theta": 1e6},
-        "dflash_config": {"target_layer_ids": taps, "mask_token_id": config.vocab_size - 1},
+        "dflash_config": {
+            "target_layer_ids": target_layers,
+            "mask_token_id": config.vocab_size - 1,
+        },
     }
 
 
@@ -141,8 +144,8 @@ def _dflash_shapes(hf: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         "mlp.down_proj": (hidden, ffn),
         **dict.fromkeys(("input_layernorm", "post_attention_layernorm"), (hidden,)),
     }
-    taps = len(hf["dflash_config"]["target_layer_ids"])
-    shapes: dict[str, tuple[int, ...]] = {"fc": (hidden, taps * hidden)}
+    read_count = len(hf["dflash_config"]["target_layer_ids"])
+    shapes: dict[str, tuple[int, ...]] = {"fc": (hidden, read_count * hidden)}
     shapes |= dict.fromkeys(("hidden_norm", "norm"), (hidden,))
     for index in range(hf["num_hidden_layers"]):
         shapes |= {f"layers.{index}.{name}": shape for name, shape in own.items()}

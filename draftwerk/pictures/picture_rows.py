@@ -25,7 +25,7 @@ from draftwerk.model.process.built import Built
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.step.whole_prompts import Step
 from draftwerk.pictures.placeholders import place_of
-from draftwerk.pictures.positions import Stretch, base_at, stretches, turned
+from draftwerk.pictures.positions import Stretch, base_at, rotary_positions, stretches
 from draftwerk.speculative.protocol.rounds import NewSequence, Proposal, Row, Verdict
 from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 
@@ -115,7 +115,9 @@ class PicturedForward:
         places = deep.pop() if deep and deep[-1].shape[1] < self._width else own[:, :0]
         if self._bases:
             bases = torch.tensor([self._bases.get(slot, 0) for slot in slots], dtype=torch.int32)
-            batch = replace(batch, positions=turned(batch.positions, bases, [*found], places))
+            batch = replace(
+                batch, positions=rotary_positions(batch.positions, bases, [*found], places)
+            )
         if not found:
             return self._forward(batch, pages)
         if self._is_mutual:

@@ -58,7 +58,9 @@ def base_at(found: Sequence[Stretch], at: int) -> int:
     return found[number].base if number >= 0 else 0
 
 
-def turned(positions: Tensor, bases: Tensor, rows: Sequence[int], places: Tensor) -> Tensor:
+def rotary_positions(
+    positions: Tensor, bases: Tensor, rows: Sequence[int], places: Tensor
+) -> Tensor:
     """Return positions where `bases` were added; some tokens are `rows`, with places [n, pairs]."""
     moved = positions + bases
     if not rows or not places.shape[1]:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.pictures.positions import axes, base_at, in_grid, stretches, turned
+from draftwerk.pictures.positions import axes, base_at, in_grid, rotary_positions, stretches
 
 WIDTH, PAIRS = 12, 4
 
@@ -49,9 +49,9 @@ def test_a_text_goes_on_behind_the_largest_position_of_a_picture(seed: int) -> N
     positions[list(placeholders)] = 99  # of no interest in a picture
     order = [rows for at, rows in _rows(placeholders, kept)]
     places = torch.from_numpy(np.stack(order)[:, -PAIRS:])
-    assert turned(positions, bases, [*placeholders], places).tolist() == wanted
+    assert rotary_positions(positions, bases, [*placeholders], places).tolist() == wanted
     behind = slice(len(wanted) - 3, None)
-    alone = turned(positions[behind], bases[behind], [], torch.empty(0, 0))
+    alone = rotary_positions(positions[behind], bases[behind], [], torch.empty(0, 0))
     assert alone.tolist() == [each[0] for each in wanted[behind]]
 
 

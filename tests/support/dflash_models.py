@@ -42,7 +42,7 @@ class DFlashOracle:
         self,
         directory: Path,
         family: str = "llama",
-        taps: Sequence[int] = (0, 2, 4),
+        target_layers: Sequence[int] = (0, 2, 4),
         layers: int = 2,
         sizes: dict[str, Any] | None = None,
         second: dict[str, Any] | None = None,
@@ -58,7 +58,12 @@ class DFlashOracle:
         with torch.no_grad():
             self.target.lm_head.weight *= 10
         hidden = self.target.config.hidden_size
-        self.taps, self.layers, self.heads, self.size = tuple(taps), layers, 4, hidden // 4
+        self.target_layers, self.layers, self.heads, self.size = (
+            tuple(target_layers),
+            layers,
+            4,
+            hidden // 4,
+        )
         self.said: dict[str, Any] = {
             **{"architectures": ["DFlashDraftModel"], "model_type": "qwen3"},
             **{"vocab_size": self.target.config.vocab_size, "hidden_size": hidden},
@@ -68,7 +73,7 @@ class DFlashOracle:
             **{"rms_norm_eps": 1e-5, "max_position_embeddings": 512, "rope_theta": 500.0},
             **{"block_size": BLOCK, "torch_dtype": "float32"},
             "dflash_config": {
-                **{"target_layer_ids": list(taps), "mask_token_id": MASK},
+                **{"target_layer_ids": list(target_layers), "mask_token_id": MASK},
                 **(second or {}),
             },
             **said,
@@ -85,7 +90,7 @@ class DFlashOracle:
         """Return the definition of a drafter that was made elsewhere."""
         found = cls.__new__(cls)
         found.target, found.said, found.tensors = target, said, tensors
-        found.taps = tuple(said["dflash_config"]["target_layer_ids"])
+        found.target_layers = tuple(said["dflash_config"]["target_layer_ids"])
         found.layers, found.heads = said["num_hidden_layers"], said["num_attention_heads"]
         found.size = said["head_dim"]
         return found
@@ -96,7 +101,7 @@ class DFlashOracle:
             said[f"num_{kind}_heads"] * self.size for kind in ("attention", "key_value")
         )
         found: dict[str, tuple[int, ...]] = {
-            "fc.weight": (hidden, len(self.taps) * hidden),
+            "fc.weight": (hidden, len(self.target_layers) * hidden),
             **dict.fromkeys(("hidden_norm.weight", "norm.weight"), (hidden,)),
         }
         for index in range(self.layers):
@@ -116,7 +121,7 @@ class DFlashOracle:
         own, hidden = self.said["dflash_config"], self.said["hidden_size"]
         if "selector_rank" not in own:
             return {}
-        taps, rank = own["conv_kernel_size"], own["selector_rank"]
+        kernel_size, rank = own["conv_kernel_size"], own["selector_rank"]
         selector, tokens = "candidate_selector", (self.said["vocab_size"], rank)
         found: dict[str, tuple[int, ...]] = {
             f"{selector}.predecessor_codebook": tokens,
@@ -126,8 +131,8 @@ class DFlashOracle:
         for index in range(self.layers):
             for name in ("attention_conv", "mlp_conv"):
                 conv = f"layers.{index}.{name}"
-                rows = 2 * taps * hidden // own["conv_group_size"]
-                found[f"{conv}.base_kernel"] = (2, taps, hidden)
+                rows = 2 * kernel_size * hidden // own["conv_group_size"]
+                found[f"{conv}.base_kernel"] = (2, kernel_size, hidden)
                 found[f"{conv}.kernel_projection.weight"] = (rows, hidden)
         return found
 
@@ -202,7 +207,9 @@ class DFlashOracle:
                 output_hidden_states=True,
             )
             past = answer.past_key_values
-            found.append(torch.cat([answer.hidden_states[tap + 1][0] for tap in self.taps], -1))
+            found.append(
+                torch.cat([answer.hidden_states[layer + 1][0] for layer in self.target_layers], -1)
+            )
         return torch.cat(found)
 
     @torch.no_grad()
@@ -243,14 +250,14 @@ class DFlashOracle:
     def _convolved(self, name: str, side: int, normed: Tensor, rows: Tensor) -> Tensor:
         """Return rows mixed with those before them, a token and a channel at a time."""
         own = self.said["dflash_config"]
-        taps, width = own["conv_kernel_size"], own["conv_group_size"]
+        kernel_size, width = own["conv_kernel_size"], own["conv_group_size"]
         base = self.tensors[f"{name}.base_kernel"]
         deltas = normed @ self.tensors[f"{name}.kernel_projection.weight"].T
-        deltas = deltas.view(len(rows), 2, taps, -1)
+        deltas = deltas.view(len(rows), 2, kernel_size, -1)
         found = torch.zeros_like(rows)
         for token in range(len(rows)):
             for channel in range(rows.shape[1]):
-                for tap in range(min(taps, token + 1)):
+                for tap in range(min(kernel_size, token + 1)):
                     delta = deltas[token, side, tap, channel // width]
                     kernel = base[side, tap, channel] + delta
                     found[token, channel] += kernel * rows[token - tap, channel]

@@ -48,6 +48,6 @@ def add_gemma4_fields(writer: gguf.GGUFWriter, config: Any) -> None:
     rules = config.rope_parameters
     writer.add_rope_freq_base(rules["full_attention"]["rope_theta"])
     writer.add_rope_freq_base_swa(rules["sliding_attention"]["rope_theta"])
-    turned = int(full * rules["full_attention"]["partial_rotary_factor"] / 2)
-    divisors = np.array([1.0] * turned + [1e30] * (full // 2 - turned), np.float32)
+    rotary_pairs = int(full * rules["full_attention"]["partial_rotary_factor"] / 2)
+    divisors = np.array([1.0] * rotary_pairs + [1e30] * (full // 2 - rotary_pairs), np.float32)
     writer.add_tensor("rope_freqs.weight", divisors)

@@ -25,5 +25,5 @@ class TorchTurn:
         cos, sin = angles.cos().float(), angles.sin().float()
         flat = pages.keys.view(pages.keys.shape[0], -1, *pages.keys.shape[3:])
         first, second = flat[:, list(targets)].float().chunk(2, dim=-1)
-        turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-        flat[:, list(targets)] = turned.to(flat.dtype)
+        rotated = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+        flat[:, list(targets)] = rotated.to(flat.dtype)

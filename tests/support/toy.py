@@ -205,7 +205,7 @@ def scanned(state: Cell, token: int) -> Cell:
     return state[0] + 1, hash((state, token))
 
 
-def turned(cell: Cell, turn: int) -> Cell:
+def rotated(cell: Cell, turn: int) -> Cell:
     """Return a cell whose keys were rotated."""
     return cell[0], hash((cell[1], "turned", turn)) if turn else cell[1]
 
@@ -234,7 +234,7 @@ def cells_of(
         assert blend is not None
         read = chained(part.text(tokens), 0)[part.beginning :]
         for place, cell in enumerate(read, part.start):
-            moved = turned(cell, part.turn)
+            moved = rotated(cell, part.turn)
             kept[place] = probed(moved) if blend.probes else moved
     if blend is not None:
         deviations = [deviation(tokens, place) for place in kept]
@@ -378,7 +378,7 @@ class ToyTarget:
         self.deviations[row.sequence_id] = ()
         for copy in blend.copies:
             for index in range(copy.start, copy.stop):
-                cell = turned(self.pages[self._slot(copy, index)], copy.turn)
+                cell = rotated(self.pages[self._slot(copy, index)], copy.turn)
                 self._put(self._slot(row, copy.to + index - copy.start), cell)
         if blend.probes:
             self.deviations[row.sequence_id] = tuple(
@@ -397,7 +397,7 @@ class ToyTarget:
         slot = self._slot(row, position)
         token, seen = self.pages[slot]
         is_copy = (token, seen) in {
-            turned(cell, turn) for turn, cells in self._canonical(row).items() for cell in cells
+            rotated(cell, turn) for turn, cells in self._canonical(row).items() for cell in cells
         }
         self._put(slot, probed((history[position], seen)))
         return deviation(history, position) if is_copy else 0.0

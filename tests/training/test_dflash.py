@@ -14,7 +14,7 @@ from draftwerk.model.process.drafters.drafter_table import draft_head_bytes, kin
 from tests.support.dflash_models import BLOCK, DFlashOracle
 from tests.support.tiny_models import VOCAB, save_tiny
 from training.block_student import BlockStudent
-from training.dflash import BlockCourse, CourseSize, TappedModel, described
+from training.dflash import BlockCourse, CourseSize, ReadModel, described
 
 
 def texts() -> list[list[int]]:
@@ -34,9 +34,9 @@ def course(directory: Path, steps: int = 60, layers: int = 2) -> BlockCourse:
     model.requires_grad_(False)
     said = described(model.config, texts(), layers, BLOCK, 48)
     torch.manual_seed(1)
-    taps = tuple(said["dflash_config"]["target_layer_ids"])
+    target_layers = tuple(said["dflash_config"]["target_layer_ids"])
     return BlockCourse(
-        BlockStudent(said), TappedModel(model, taps), texts(), CourseSize(steps, 3e-3, 4, 8)
+        BlockStudent(said), ReadModel(model, target_layers), texts(), CourseSize(steps, 3e-3, 4, 8)
     )
 
 

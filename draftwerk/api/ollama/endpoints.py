@@ -45,7 +45,7 @@ from draftwerk.api.ollama.translate import (
 from draftwerk.api.requests.decode import body_of
 from draftwerk.api.requests.half_answers import check_goes_on, taken_apart
 from draftwerk.api.requests.model_choice import loaded_state, named, served_as
-from draftwerk.api.requests.prompts.gap import Gap, gap_prompt
+from draftwerk.api.requests.prompts.fim_prompt import Fim, fim_prompt
 from draftwerk.api.requests.reply_plan import ReplyPlan
 from draftwerk.api.requests.tool_notes import note_weakened
 from draftwerk.api.responses.serializer import ReplyMetadata
@@ -94,8 +94,8 @@ async def generate(request: Request) -> GenerationResponse | Response:
     plan = generate_plan(body, state.model)
     prompt = generate_prompt(body, plan, state.model)
     if body.suffix:
-        gap = Gap(before=body.prompt or "", after=body.suffix)
-        prompt = await gap_prompt(state, gap, "suffix")
+        fim = Fim(before=body.prompt or "", after=body.suffix)
+        prompt = await fim_prompt(state, fim, "suffix")
     return await _answer(request, state, body, prompt, plan, is_asked, ignored)
 
 

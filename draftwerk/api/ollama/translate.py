@@ -197,7 +197,7 @@ def engine_options(
         protocol=OLLAMA,
         path="options.",
     )
-    fills = isinstance(body, GenerateBody) and body.suffix and context.model.middle
+    fills = isinstance(body, GenerateBody) and body.suffix and context.model.fim
     blend = blend_of(body.blend, body.documents, (), context.model)
     stop = (settings.stop,) if isinstance(settings.stop, str) else settings.stop or ()
     return Options(

@@ -10,11 +10,11 @@ from draftwerk.api.openai.chat import ChatSerializer
 from draftwerk.api.openai.chat_request import ChatRequest
 from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.cut_prompts import cut_prompts
-from draftwerk.api.openai.middle_prompt import middle_prompt
 from draftwerk.api.openai.receipts.issuing import wants_receipt, with_receipt
 from draftwerk.api.openai.replies import ChatReply, CompletionReply
 from draftwerk.api.openai.responses import responses_endpoints
 from draftwerk.api.openai.schema import ChatBody, CompletionBody, Message, OpenAIBody
+from draftwerk.api.openai.suffix_prompt import suffix_prompt
 from draftwerk.api.openai.translate import (
     chat_options,
     completion_options,
@@ -64,7 +64,7 @@ async def completion(request: Request) -> ASGIApp:
     prompts = await cut_prompts(state, body, completion_prompts(body))
     prompts = completion_documents(prompts, body.documents, bool(body.blend))
     if body.suffix:
-        prompts = [await middle_prompt(state, body)]
+        prompts = [await suffix_prompt(state, body)]
     text = text_form(body, grammar_of(body.response_format), "response_format")
     model = served_as(state.model, body.model, body.lora)
     context = RequestContext(model, state.new_seed)

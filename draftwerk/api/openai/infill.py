@@ -16,7 +16,7 @@ from draftwerk.api.requests.field_rows import knows, no_effect
 from draftwerk.api.requests.field_types import BodyText, Label, TokenBound
 from draftwerk.api.requests.grammars import grammar_of, text_form
 from draftwerk.api.requests.model_choice import loaded_state, served_as
-from draftwerk.api.requests.prompts.gap import Gap, gap_prompt
+from draftwerk.api.requests.prompts.fim_prompt import Fim, fim_prompt
 from draftwerk.api.requests.reply_plan import ReplyPlan
 from draftwerk.api.responses.serializer import GatheredChoice, ReplyMetadata, Serializer
 from draftwerk.api.responses.sse import GenerationResponse
@@ -200,13 +200,13 @@ async def infill(request: Request) -> GenerationResponse:
     body = await body_of(request, INFILL)
     state = await loaded_state(request, body.model)
     extra = body.input_extra or ()
-    gap = Gap(
+    fim = Fim(
         before=body.input_prefix,
         after=body.input_suffix,
         begun=body.prompt or "",
         files=tuple((each.filename, each.text) for each in extra),
     )
-    prompt = await gap_prompt(state, gap, "input_suffix")
+    prompt = await fim_prompt(state, fim, "input_suffix")
     text = text_form(body, grammar_of(None), "response_format")
     model = served_as(state.model, body.model, body.lora)
     context = RequestContext(model, state.new_seed)

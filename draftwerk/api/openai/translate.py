@@ -288,6 +288,6 @@ def _stop_tokens(body: SamplingBody, model: ServedModel) -> tuple[int, ...]:
         sentence = "`stop_token_ids` cannot go with `beam_width`."
         raise refused(sentence, "stop_token_ids", "unsupported")
     fills = body.fills_gap and (body.beam_width or 1) == 1
-    if fills and model.middle is not None:
-        return tuple(sorted(asked.union(model.middle.ends)))
+    if fills and model.fim is not None:
+        return tuple(sorted(asked.union(model.fim.ends)))
     return found

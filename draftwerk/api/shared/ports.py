@@ -14,7 +14,7 @@ from draftwerk.settings.approximation_quality import ApproximationQuality
 from draftwerk.settings.approximations import AppliedApproximation
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.middle import MiddleTokens
+from draftwerk.speculative.requests.fim import FimTokens
 from draftwerk.speculative.requests.pooling import RerankForm, VectorForm
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.bounds import TokenTotal
@@ -163,7 +163,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """Where its descriptions of tools and its form of calls come from."""
     reasoning: ReasoningFormat | None = None
     """How it sets its reasoning apart; None where it has no way that is known."""
-    middle: MiddleTokens | None = None
+    fim: FimTokens | None = msgspec.field(default=None, name="middle")
     """Tokens that ask for the text between two others; None where its vocabulary has no tokens for
     it."""
     vectors: VectorForm = VectorForm()
@@ -193,7 +193,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
             "completion": writes,
             "tools": writes and self.calls is not None,
             "thinking": writes and self.reasoning is not None,
-            "insert": writes and self.middle is not None,
+            "insert": writes and self.fim is not None,
             "embedding": bool(self.vectors.source) or not writes,
         }
         return (*(kind for kind, there in kinds.items() if there), *self.attached)

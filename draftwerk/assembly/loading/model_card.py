@@ -79,7 +79,7 @@ def listed_model(
         reasons=text.reasons,
         calls=text.call_format,
         tool_note=text.tool_note,
-        middle=text.middle,
+        fim=text.fim,
         rerank=text.rerank_form,
         vectors=target.vectors,
         reasoning=text.reasoning_format,

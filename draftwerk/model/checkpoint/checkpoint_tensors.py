@@ -96,9 +96,9 @@ class Tensors:
         weight = self.open[held.path].get_tensor(held.name or name)
         return weight.to(self.device, torch.float32) + offset
 
-    def in_halves(self, stacked: Tensor, heads: int, size: int, turned: int) -> Tensor:
+    def in_halves(self, stacked: Tensor, heads: int, size: int, rotary_size: int) -> Tensor:
         """Return rows of heads, and what is below them, so that rotation pairs i with i + half."""
-        order = halves_of_neighbours(heads, size, turned).to(stacked.device)
+        order = halves_of_neighbours(heads, size, rotary_size).to(stacked.device)
         if stacked.device.type == "meta":
             return stacked
         return torch.cat([stacked[order], stacked[len(order) :]])
@@ -184,7 +184,7 @@ class GgufTensors(Tensors):
         """Return them as they are: the file has no logarithms."""
         return self.exact(name)
 
-    def in_halves(self, stacked: Tensor, heads: int, size: int, turned: int) -> Tensor:
+    def in_halves(self, stacked: Tensor, heads: int, size: int, rotary_size: int) -> Tensor:
         """Return the rows as they are: the card has their order."""
         return stacked
 
@@ -233,13 +233,13 @@ class QuantisedTensors(Tensors):
     def fused(self, parts: NamedRows) -> Tensor:
         return self._blocks(parts, self.matrices) if self.keeps_blocks else super().fused(parts)
 
-    def in_halves(self, stacked: Tensor, heads: int, size: int, turned: int) -> Tensor:
+    def in_halves(self, stacked: Tensor, heads: int, size: int, rotary_size: int) -> Tensor:
         if self.keeps_blocks:
             raise Refused(
                 "quantised safetensors of this family are not supported: rotation pairs "
                 "neighbours in it; take a GGUF, or dtype bf16"
             )
-        return super().in_halves(stacked, heads, size, turned)
+        return super().in_halves(stacked, heads, size, rotary_size)
 
     def vocabulary(self, name: str, rows: range) -> Tensor:
         return self._blocks([(name, rows)], True) if self.keeps_blocks else self.take(name, rows)

@@ -167,7 +167,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[LayerKind, ...] = ()
     """Empty where no layer differs from Llama's."""
     experts: Experts | None = None
-    taps: int = 0
+    kernel_size: int = 0
     """Tokens that a convolution sees, the own one last."""
     recurrence: Recurrence | None = None
     kept: int = 0
@@ -260,7 +260,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
         """Return the first thing that Llama's plain graph does not have; empty if there is none."""
         if self.experts is not None:
             return "experts"
-        if self.taps:
+        if self.kernel_size:
             return "a convolution"
         if self.recurrence is not None:
             return "a recurrent state"

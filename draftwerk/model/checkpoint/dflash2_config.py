@@ -23,7 +23,7 @@ PREDECESSORS, SUCCESSORS, SELECTOR = (
 class SecondConfig(NamedTuple):
     """The sizes and scales of a DFlash 2."""
 
-    taps: int
+    kernel_size: int
     group_size: int
     rank: int
     top_k: int
@@ -57,9 +57,9 @@ def second_shapes(second: SecondConfig, layers: Json) -> dict[str, TensorShape]:
         **dict.fromkeys((PREDECESSORS, SUCCESSORS), tokens),
         SELECTOR: (second.rank, hidden),
     }
-    coefficients = 2 * second.taps * hidden // second.group_size
+    coefficients = 2 * second.kernel_size * hidden // second.group_size
     for index in range(layers["num_hidden_layers"]):
         for name in CONVOLUTIONS:
-            found[f"layers.{index}.{name}.{KERNEL}"] = (2, second.taps, hidden)
+            found[f"layers.{index}.{name}.{KERNEL}"] = (2, second.kernel_size, hidden)
             found[f"layers.{index}.{name}.{PROJECTION}"] = (coefficients, hidden)
     return found

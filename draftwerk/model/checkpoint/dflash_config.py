@@ -40,12 +40,12 @@ from draftwerk.model.checkpoint.inventory import TensorShape, check_tensors
 from draftwerk.model.checkpoint.text_part import EMBEDDING, HEAD
 from draftwerk.model.checkpoint.unsupported import Refused
 
-SECTION, TAPS, MASK, BLOCK = "dflash_config", "target_layer_ids", "mask_token_id", "block_size"
+SECTION, LAYER_IDS, MASK, BLOCK = "dflash_config", "target_layer_ids", "mask_token_id", "block_size"
 BLOCK_MIN, BLOCK_MAX = 2, 64
 """Tokens of a block: of one nothing is guessed, and a row verifies no more."""
 FC, CONTEXT_NORM = "fc.weight", "hidden_norm.weight"
 CAUSAL = ("causal", "is_causal")
-SECTION_KEYS = (TAPS, MASK, BLOCK, *CAUSAL, "mask_token", "use_qk_norm", *KEYS)
+SECTION_KEYS = (LAYER_IDS, MASK, BLOCK, *CAUSAL, "mask_token", "use_qk_norm", *KEYS)
 """`mask_token` and `use_qk_norm` say again what the first three and the tensors do."""
 BESIDE = (
     *(SECTION, MASK, BLOCK, "num_target_layers", "is_causal"),
@@ -60,7 +60,7 @@ class DFlashConfig(NamedTuple):
     """The file's facts of the drafter, and of its layers as a model of these."""
 
     layers: Json
-    taps: tuple[int, ...]
+    target_layers: tuple[int, ...]
     """The target's layers whose outputs are read, ascending."""
     mask_token: int
     block_size: int
@@ -82,7 +82,7 @@ def plan_dflash(directory: Path, _: Path, target: ModelConfig) -> DrafterPlan:
         name=f"a {kind} drafter of {count} layers, which guess {own.block_size - 1} tokens at once",
         tensors=drafter_tensors(directory, own),
         layers=own.layers,
-        state_size=len(own.taps) * target.hidden_size,
+        state_size=len(own.target_layers) * target.hidden_size,
         reads_prompts=True,
         shares_head=True,
     )
@@ -104,7 +104,7 @@ def read_dflash_config(directory: Path, target: ModelConfig) -> DFlashConfig:
     check_same("num_target_layers", hf.get("num_target_layers", count), count)
     return DFlashConfig(
         layers,
-        _taps(own.get(TAPS), layers["num_hidden_layers"], count),
+        _target_layers(own.get(LAYER_IDS), layers["num_hidden_layers"], count),
         _within(f"{SECTION}.{MASK}", own.get(MASK, hf.get(MASK)), 0, target.vocab_size - 1),
         _within(BLOCK, own.get(BLOCK, hf.get(BLOCK)), BLOCK_MIN, BLOCK_MAX),
         _causal(
@@ -127,7 +127,10 @@ def drafter_tensors(directory: Path, own: DFlashConfig) -> dict[str, StoredTenso
             directory
         ).items()
     }
-    shapes: dict[str, TensorShape] = {FC: (hidden, len(own.taps) * hidden), CONTEXT_NORM: (hidden,)}
+    shapes: dict[str, TensorShape] = {
+        FC: (hidden, len(own.target_layers) * hidden),
+        CONTEXT_NORM: (hidden,),
+    }
     if own.second is not None:
         shapes |= second_shapes(own.second, own.layers)
     check_shapes(stored, shapes)
@@ -149,7 +152,7 @@ def _layers_of(hf: Json) -> Json:
     return layers_as(own, CLASSES[kind], kind)
 
 
-def _taps(said: Any, own_count: int, count: int) -> tuple[int, ...]:
+def _target_layers(said: Any, own_count: int, count: int) -> tuple[int, ...]:
     """Return the target's layers; a config that names none has them at equal distances."""
     if said is None:
         first, last = (1, count - 3) if own_count > 1 else (count // 2, count // 2)
@@ -160,7 +163,7 @@ def _taps(said: Any, own_count: int, count: int) -> tuple[int, ...]:
     # What the last layer comes to is read by the model's head alone.
     if not found or list(found) != sorted({*found}) or not 0 <= found[0] <= found[-1] < count - 1:
         raise Refused(
-            f"config.json: {SECTION}.{TAPS} {said!r} are not ascending ones of the layers 0 to "
+            f"config.json: {SECTION}.{LAYER_IDS} {said!r} are not ascending layers of 0 to "
             f"{count - 2} of a model of {count}"
         )
     return found

@@ -76,11 +76,11 @@ def read_dflash_gguf(path: Path) -> Json:
         return fields.pop(f"{ARCHITECTURE}.{key}", None)
 
     section = {name: value for name, key in SECTION.items() if (value := take(key)) is not None}
-    taps, size, window, pattern = map(take, (TARGET_LAYERS, BLOCK_SIZE, WINDOW, PATTERN))
+    target_layers, size, window, pattern = map(take, (TARGET_LAYERS, BLOCK_SIZE, WINDOW, PATTERN))
     mask = fields.pop(MASK, None)
     layers = hf_config(GgufSource(model._replace(fields=fields), ARCHITECTURE, QWEN3, set()))
-    if not isinstance(taps, list) or not all(type(each) is int for each in taps):
-        raise Refused(f"{ARCHITECTURE}.{TARGET_LAYERS} is {taps!r}, and no list of layers")
+    if not isinstance(target_layers, list) or not all(type(each) is int for each in target_layers):
+        raise Refused(f"{ARCHITECTURE}.{TARGET_LAYERS} is {target_layers!r}, and no list of layers")
     found = {name: layers[name] for name in LAYERS if layers.get(name) is not None}
     if window:
         found |= _windows(window, pattern, found["num_hidden_layers"])
@@ -90,7 +90,7 @@ def read_dflash_gguf(path: Path) -> Json:
         **{"model_type": "qwen3" if has_norms else "llama", "block_size": size},
         "dflash_config": {
             **section,
-            **{"target_layer_ids": [each - 1 for each in taps], "mask_token_id": mask},
+            **{"target_layer_ids": [each - 1 for each in target_layers], "mask_token_id": mask},
         },
     }
 

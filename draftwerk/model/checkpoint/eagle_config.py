@@ -39,7 +39,7 @@ class EagleConfig(NamedTuple):
     layer: Json
     """Its vocabulary is that which the head guesses."""
 
-    def taps(self, count: int) -> tuple[int, ...]:
+    def target_layers(self, count: int) -> tuple[int, ...]:
         """Return the layers before which states are read; a nested list has those behind which."""
         nested = (self.head.get("eagle_config") or {}).get(LAYER_IDS)
         own = self.head.get(LAYER_IDS) or [2, count // 2, count - 3]
@@ -57,7 +57,7 @@ def plan_eagle(directory: Path, _: Path, target: ModelConfig) -> DrafterPlan:
         name=f"an EAGLE-3 layer that guesses {count:,} tokens",
         tensors=eagle_tensors(directory, own, target),
         layers=own.layer,
-        state_size=len(own.taps(target.layer_count)) * target.hidden_size,
+        state_size=len(own.target_layers(target.layer_count)) * target.hidden_size,
     )
 
 

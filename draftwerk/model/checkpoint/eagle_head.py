@@ -57,7 +57,7 @@ def read_eagle(directory: Path, target: ModelConfig) -> EagleHead:
     }
     return EagleHead(
         config,
-        own.taps(target.layer_count),
+        own.target_layers(target.layer_count),
         bool(own.head.get("norm_before_residual")),
         {name: tensors.exact(f"{name}.weight") for name in NORMS},
         stacked,

@@ -21,7 +21,7 @@ from draftwerk.model.checkpoint.gguf_source import (
 )
 from draftwerk.model.checkpoint.gguf_tokenizer import write_tokenizer
 from draftwerk.model.checkpoint.inventory import check_tensors, inventory, is_fused
-from draftwerk.model.checkpoint.rope_fields import check_rope, rope_of, turned_dimensions
+from draftwerk.model.checkpoint.rope_fields import check_rope, rope_of, rotary_dimensions
 from draftwerk.model.checkpoint.supported import GENERATION_FILE, check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import RERANK_FILE
@@ -75,13 +75,13 @@ def _card(source: GgufSource, name: str, config: dict[str, Any]) -> GgufCard:
         "attn_k": config["num_key_value_heads"],
     }
     reorders = source.row.gguf is not None and source.row.gguf.pairs_are_neighbours
-    turned = turned_dimensions(config, rope_of(config)[1])
+    rotary_size = rotary_dimensions(config, rope_of(config)[1])
     paths = source.model.paths
     tensors: dict[str, CardTensor] = {}
     for tensor in weight_tensors(source):
         order = heads.get(tensor.name.split(".")[-2], 0) if reorders else 0
         place = paths.index(tensor.path), tensor.kind, flat(tensor), tensor.begin, tensor.size
-        own = (order, turned) if order else (0, 0)
+        own = (order, rotary_size) if order else (0, 0)
         tensors[hf_name(source.row, tensor.name)] = CardTensor(*place, *own)
     return GgufCard(
         name,

@@ -35,7 +35,7 @@ class CardTensor(msgspec.Struct, frozen=True, array_like=True):
     heads: int = 0
     """The heads of a query or key projection whose rows are in the order of neighbours that turn;
     else 0."""
-    turned: int = 0
+    rotary_size: int = 0
     """The number of each head's rows that turn."""
 
 

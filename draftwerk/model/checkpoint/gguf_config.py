@@ -63,9 +63,11 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     counted(f"{source.architecture}.attention.key_length", head_size)
     if (size := source.get(".attention.value_length", head_size)) != head_size:
         raise Refused(f"{source.architecture}.attention.value_length {size} is not {head_size}")
-    turned = source.get(".rope.dimension_count", head_size)
-    if turned != head_size and row.fields.rotary_share is None:
-        raise Refused(f"{source.architecture}.rope.dimension_count {turned} is not {head_size}")
+    rotary_size = source.get(".rope.dimension_count", head_size)
+    if rotary_size != head_size and row.fields.rotary_share is None:
+        raise Refused(
+            f"{source.architecture}.rope.dimension_count {rotary_size} is not {head_size}"
+        )
     names = source.model.tensors.keys()
     config = {
         "architectures": [row.hf_name],
@@ -89,7 +91,7 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
             for index in range(source.layer_count)
         ),
         "rope_theta": source.get(".rope.freq_base", 10_000.0),
-        "rope_scaling": rope_scaling(source, turned),
+        "rope_scaling": rope_scaling(source, rotary_size),
         "bos_token_id": source.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": _end_tokens(source),
         "torch_dtype": "bfloat16",
@@ -98,10 +100,10 @@ def hf_config(source: GgufSource) -> dict[str, Any]:
     }
     if row.output_bias:
         config[row.output_bias] = config.get(row.output_bias) or "blk.0.attn_output.bias" in names
-    if row.recurrent_tap_bias:
-        config[row.recurrent_tap_bias] = any(name.endswith("ssm_conv1d.bias") for name in names)
+    if row.recurrent_kernel_bias:
+        config[row.recurrent_kernel_bias] = any(name.endswith("ssm_conv1d.bias") for name in names)
     if row.fields.rotary_share is not None:
-        config["partial_rotary_factor"] = turned / head_size
+        config["partial_rotary_factor"] = rotary_size / head_size
     config |= own.fields(source.get)
     check_general_keys(source.model.fields)
     check_gguf_keys(source.architecture, source.model.fields, source.looked_up, own.keys)

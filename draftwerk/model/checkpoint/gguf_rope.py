@@ -34,10 +34,10 @@ USUAL = (None, -1.0, 1.0)
 """Shares of YaRN in a rotation: the default, which is all of it."""
 
 
-def rope_scaling(source: GgufSource, turned: int) -> dict[str, Any] | None:
+def rope_scaling(source: GgufSource, rotary_size: int) -> dict[str, Any] | None:
     """Return the rule, None for the plain one. Raises Refused, naming the key."""
     assert source.row.gguf is not None
-    return with_fields(source.row.gguf, source.get, _rule(source, turned))
+    return with_fields(source.row.gguf, source.get, _rule(source, rotary_size))
 
 
 def with_fields(own: GgufNames, get: Lookup, rule: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -46,7 +46,7 @@ def with_fields(own: GgufNames, get: Lookup, rule: dict[str, Any] | None) -> dic
     return {**(rule or {"rope_type": "default"}), **beside} if beside else rule
 
 
-def _rule(source: GgufSource, turned: int) -> dict[str, Any] | None:
+def _rule(source: GgufSource, rotary_size: int) -> dict[str, Any] | None:
     found = stated_rule(source.get)
     divisors = [name for name in (ROPE_DIVISORS, *FACTORS) if name in source.model.tensors]
     if found is not None and divisors:
@@ -55,7 +55,7 @@ def _rule(source: GgufSource, turned: int) -> dict[str, Any] | None:
         return _longrope(source)
     if found is None or found["rope_type"] != "yarn":
         _check_plain(source.get)
-    return found or _spelled_out(source, turned)
+    return found or _spelled_out(source, rotary_size)
 
 
 def stated_rule(get: Lookup) -> dict[str, Any] | None:
@@ -119,7 +119,7 @@ def _longrope(source: GgufSource) -> dict[str, Any]:
     return {**found, "attention_factor": multiplied} if says else found
 
 
-def _spelled_out(source: GgufSource, turned: int) -> dict[str, Any] | None:
+def _spelled_out(source: GgufSource, rotary_size: int) -> dict[str, Any] | None:
     """Read Llama 3.1's rule, or Gemma 4's, back from what `rope_freqs.weight` spells out."""
     stored = source.model.tensors.get(ROPE_DIVISORS)
     if stored is None:
@@ -130,8 +130,8 @@ def _spelled_out(source: GgufSource, turned: int) -> dict[str, Any] | None:
         return {"rope_type": "proportional", "partial_rotary_factor": share}
     scaling = {"rope_type": "llama3", "factor": float(np.max(divisors)), **LLAMA3_DEFAULTS}
     theta = source.get(".rope.freq_base", 10_000.0)
-    plain, _ = rotary(turned, theta, {}, 0)
-    scaled, _ = rotary(turned, theta, scaling, 0)
+    plain, _ = rotary(rotary_size, theta, {}, 0)
+    scaled, _ = rotary(rotary_size, theta, scaling, 0)
     if not np.allclose(np.divide(plain, scaled), divisors, rtol=1e-3):
         raise Refused(f"{ROPE_DIVISORS} follows neither Llama 3.1's rule nor Gemma 4's")
     return scaling

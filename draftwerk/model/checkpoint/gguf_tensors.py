@@ -98,16 +98,16 @@ def source_rows(tensor: CardTensor) -> NDArray[np.int64] | None:
     if not tensor.heads:
         return None
     size = tensor.shape[0] // tensor.heads
-    return halves_of_neighbours(tensor.heads, size, tensor.turned).numpy()
+    return halves_of_neighbours(tensor.heads, size, tensor.rotary_size).numpy()
 
 
-def halves_of_neighbours(heads: int, size: int, turned: int) -> Tensor:
-    """Return the order of heads' rows by which dimension i turns with i + turned / 2.
+def halves_of_neighbours(heads: int, size: int, rotary_size: int) -> Tensor:
+    """Return the order of heads' rows by which dimension i turns with i + rotary_size / 2.
 
-    They are pairs (0, 1), (2, 3), ...; dimensions behind `turned` stay.
+    They are pairs (0, 1), (2, 3), ...; dimensions behind `rotary_size` stay.
     """
     head = torch.arange(size)
-    first = torch.cat([head[0:turned:2], head[1:turned:2], head[turned:]])
+    first = torch.cat([head[0:rotary_size:2], head[1:rotary_size:2], head[rotary_size:]])
     return (size * torch.arange(heads)[:, None] + first).flatten()
 
 

@@ -18,7 +18,7 @@ from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.gguf_card import CARD
 from draftwerk.model.checkpoint.quantised.scheme import scheme_of
 from draftwerk.model.checkpoint.rope import rotary
-from draftwerk.model.checkpoint.rope_fields import LOCAL, check_rope, rope_of, turned_dimensions
+from draftwerk.model.checkpoint.rope_fields import LOCAL, check_rope, rope_of, rotary_dimensions
 from draftwerk.model.checkpoint.supported import (
     GENERATION_FILE,
     activation_of,
@@ -106,7 +106,9 @@ def model_config(hf: Json, generation: Json) -> ModelConfig:
         eos_token_ids=declared_ends(hf, generation),
         graph=msgspec.structs.replace(graph, activation=activation_of(hf), sees_all=sees_all(hf)),
         experts=experts_of(hf),
-        taps=row.taps(hf) if any(kind.mixer == "convolution" for kind in kinds) else 0,
+        kernel_size=row.kernel_size(hf)
+        if any(kind.mixer == "convolution" for kind in kinds)
+        else 0,
         recurrence=recurrence_of(hf),
         layers=() if set(kinds) == {LayerKind()} else kinds,
     )
@@ -114,5 +116,5 @@ def model_config(hf: Json, generation: Json) -> ModelConfig:
 
 def _rotary(hf: Json, layers: str = "") -> Rotary:
     theta, scaling = rope_of(hf, layers)
-    size = turned_dimensions(hf, scaling, layers)
+    size = rotary_dimensions(hf, scaling, layers)
     return Rotary(*rotary(size, theta, scaling, hf["max_position_embeddings"]))

@@ -127,11 +127,15 @@ def _keys_of(hf: Json, kind: LayerKind, layer: str) -> dict[str, TensorShape]:
 
 
 def _add_convolution(hf: Json, layer: str, required: dict[str, TensorShape], of_gguf: bool) -> None:
-    row, hidden, taps = architecture_of(hf), hf["hidden_size"], architecture_of(hf).taps(hf)
+    row, hidden, kernel_size = (
+        architecture_of(hf),
+        hf["hidden_size"],
+        architecture_of(hf).kernel_size(hf),
+    )
     names = row.names
     shapes = {
         names.convolution_input: (3 * hidden, hidden),
-        names.convolution: (hidden, taps) if of_gguf else (hidden, 1, taps),
+        names.convolution: (hidden, kernel_size) if of_gguf else (hidden, 1, kernel_size),
         names.convolution_output: (hidden, hidden),
     }
     required |= {f"{layer}{name}.weight": shape for name, shape in shapes.items()}

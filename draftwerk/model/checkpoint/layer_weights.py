@@ -212,7 +212,7 @@ def _convolution(tensors: Tensors, config: ModelConfig, shard: Shard, index: int
     layer = f"model.layers.{index}."
     name = layer + names.convolution
     taps, bias = tensors.values(f"{name}.weight"), tensors.find(f"{name}.bias")
-    rows = [taps.reshape(hidden, config.taps).T, *(() if bias is None else (bias[None],))]
+    rows = [taps.reshape(hidden, config.kernel_size).T, *(() if bias is None else (bias[None],))]
     inputs = [(layer + names.convolution_input, range(3 * hidden))]
     return MixerWeights(
         **_around(tensors, inputs, layer + names.convolution_output, shard),
@@ -242,7 +242,7 @@ def _recurrence(tensors: Tensors, config: ModelConfig, shard: Shard, index: int)
 def _recurrent_taps(tensors: Tensors, rule: Recurrence, name: str) -> Tensor:
     """Return a convolution's weights by tap, and its biases if it has some."""
     order = torch.cat([torch.arange(own.start, own.stop) for own in channels(rule)])
-    taps = tensors.values(f"{name}weight").reshape(rule.channels, rule.taps)[order].T
+    taps = tensors.values(f"{name}weight").reshape(rule.channels, rule.kernel_size)[order].T
     bias = tensors.find(f"{name}bias")
     return torch.cat([taps, *(() if bias is None else (bias[order][None],))])
 

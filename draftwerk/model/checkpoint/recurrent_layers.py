@@ -24,7 +24,7 @@ class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
     """Whether value heads with the same key head lie apart: a, b, a, b, not a, a, b, b."""
     key_size: int
     value_size: int
-    taps: int
+    kernel_size: int
     """Tokens that its convolution sees, the own one last."""
 
     @property
@@ -47,4 +47,4 @@ class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
     def state_size(self) -> int:
         """Numbers of one layer's state: the matrices, and inputs of the tokens before."""
         matrix = self.value_heads * self.key_size * self.value_size
-        return matrix + (self.taps - 1) * self.channels
+        return matrix + (self.kernel_size - 1) * self.channels

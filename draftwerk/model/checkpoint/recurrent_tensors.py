@@ -63,7 +63,7 @@ def recurrent_tensors(
     groups = (rule.key_heads, rule.width // rule.key_heads)
     found: dict[str, TensorShape] = {
         **{f"{name}.weight": (count, hidden) for name, count in inputs.items()},
-        "conv1d.weight": (rule.channels, *(() if of_gguf else (1,)), rule.taps),
+        "conv1d.weight": (rule.channels, *(() if of_gguf else (1,)), rule.kernel_size),
         "A_log": by_head,
         "dt_bias": (heads,),
         "norm.weight": groups if is_mamba and of_gguf else norm,
@@ -71,7 +71,7 @@ def recurrent_tensors(
     }
     if is_mamba:
         found["D"] = by_head
-    if row.recurrent_tap_bias and hf.get(row.recurrent_tap_bias):
+    if row.recurrent_kernel_bias and hf.get(row.recurrent_kernel_bias):
         found["conv1d.bias"] = (rule.channels,)
     if row.recurrent_bias and hf.get(row.recurrent_bias):
         found |= {f"{name}.bias": (count,) for name, count in inputs.items()}

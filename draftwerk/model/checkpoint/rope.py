@@ -135,9 +135,9 @@ def _longrope(plain: Frequencies, theta: float, scaling: Scaling, context_max: i
 
 def _proportional(plain: Frequencies, theta: float, scaling: Scaling, context_max: int) -> Scaled:
     """Turn a share of the pairs, the first of them; others have no frequency."""
-    turned = int(scaling.get("partial_rotary_factor", 1.0) * len(plain))
+    rotary_size = int(scaling.get("partial_rotary_factor", 1.0) * len(plain))
     factor = scaling.get("factor") or 1.0
-    return [each / factor if i < turned else 0.0 for i, each in enumerate(plain)], 1.0
+    return [each / factor if i < rotary_size else 0.0 for i, each in enumerate(plain)], 1.0
 
 
 RULES: dict[str, Callable[[Frequencies, float, Scaling, int], Scaled]] = {

@@ -89,7 +89,7 @@ def rope_of(hf: Json, layers: str = "") -> tuple[float, Json]:
         raise Refused(f"rope_scaling {kind!r} is not supported with partial_rotary_factor")
     if fields.rotary_share is not None:
         scaling.setdefault("partial_rotary_factor", fields.rotary_share)
-    turned_dimensions(hf, scaling, layers)
+    rotary_dimensions(hf, scaling, layers)
     return float(scaling.get("rope_theta") or theta), scaling
 
 
@@ -115,7 +115,7 @@ def _rule(hf: Json, layers: str) -> Json:
     return plain
 
 
-def turned_dimensions(hf: Json, scaling: Json, layers: str = "") -> int:
+def rotary_dimensions(hf: Json, scaling: Json, layers: str = "") -> int:
     """Return how many of a head's dimensions turn. Raises Refused for an odd number."""
     share = scaling.get("partial_rotary_factor", 1.0)
     is_proportional = scaling["rope_type"] == "proportional"

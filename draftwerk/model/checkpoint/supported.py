@@ -63,7 +63,7 @@ def check_supported(hf: Json) -> None:
     _check_dtype(hf)
     activation_of(hf)
     architecture.layers(hf)
-    architecture.taps(hf)
+    architecture.kernel_size(hf)
     recurrence_of(hf)
     architecture.graph(hf)
     sees_all(hf)

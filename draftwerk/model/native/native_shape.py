@@ -31,11 +31,11 @@ NORMS, ACTIVATIONS, HEAD_NORMS, ROTARY_ROUNDINGS, MIXERS, RULES = (
     for name in ("NormKind", "Activation", "HeadNorm", "RotaryRounding", "Mixer", "Rule")
 )
 NO_EXPERTS = Experts(count=0, used=0, ffn_size=0)
-NO_RECURRENCE = Recurrence(key_heads=0, value_heads=0, key_size=0, value_size=0, taps=0)
+NO_RECURRENCE = Recurrence(key_heads=0, value_heads=0, key_size=0, value_size=0, kernel_size=0)
 HIDDEN_MAX, EXPERTS_MAX = 16384, 1024
 INPUTS_MAX = 1 << 16
 """Numbers of a token in embeddings that layers have of their own."""
-KEY_MAX, TAPS_MAX = 256, 8
+KEY_MAX, KERNEL_SIZE_MAX = 256, 8
 """The limits of a recurrence."""
 GROUP_MAX = 256
 KEPT_TILE = 128
@@ -51,7 +51,11 @@ def check_model(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
     if config.layer_count * config.graph.per_layer_size > INPUTS_MAX:
         raise NativeUnavailable("the layers' embeddings are too wide for the native kernels")
     rule = config.recurrence or NO_RECURRENCE
-    if rule.key_size > KEY_MAX or rule.taps > TAPS_MAX or rule.channels > HIDDEN_MAX * 2:
+    if (
+        rule.key_size > KEY_MAX
+        or rule.kernel_size > KERNEL_SIZE_MAX
+        or rule.channels > HIDDEN_MAX * 2
+    ):
         raise NativeUnavailable("the recurrence is too wide for the native kernels")
     if config.experts is None:
         return
@@ -64,7 +68,7 @@ def check_model(config: ModelConfig, dtype: str, kv_dtype: str) -> None:
 def paged_heads(config: ModelConfig) -> PagedHeads:
     """Return what pages hold of a model."""
     sizes = {config.key_heads(index).size for index in range(config.layer_count)}
-    return PagedHeads(bool(config.taps), frozenset({config.head_size, *sizes}))
+    return PagedHeads(bool(config.kernel_size), frozenset({config.head_size, *sizes}))
 
 
 def layer_shape(config: ModelConfig, index: int, planes: LayerPlanes) -> LayerShape:
@@ -142,12 +146,12 @@ def shape_of(config: ModelConfig, dtype: str, kv_dtype: str) -> Shape:
         experts_scale=experts.weight_scale,
         shared_ffn=experts.shared_ffn_size,
         shared_is_gated=experts.shared_is_gated,
-        taps=config.taps,
+        taps=config.kernel_size,
         recurrent_key_heads=recurrence.key_heads,
         recurrent_value_heads=recurrence.value_heads,
         recurrent_key_size=recurrence.key_size,
         recurrent_value_size=recurrence.value_size,
-        recurrent_taps=recurrence.taps,
+        recurrent_taps=recurrence.kernel_size,
         recurrent_rule=RULES.index(recurrence.rule),
         recurrent_takes_turns=recurrence.takes_turns,
         has_output_gate=graph.has_output_gate,

@@ -14,8 +14,8 @@ NODES_MAX = 63
 """New tokens of a row with ancestors, at most."""
 
 
-def tap_slots(batch: Batch, block_size: int, taps: int) -> Tensor:
-    """Return [T, taps]: the slots of the tokens that each token sees, its own last.
+def conv_slots(batch: Batch, block_size: int, kernel_size: int) -> Tensor:
+    """Return [T, kernel size]: the slots of the tokens that each token sees, its own last.
 
     Of a node of a tree they are its ancestors'. -1 stands before the beginning of the text.
     """
@@ -24,7 +24,7 @@ def tap_slots(batch: Batch, block_size: int, taps: int) -> Tensor:
     prefix = (batch.kv_lengths - counts)[rows]
     at = torch.arange(len(rows), device=rows.device) - batch.row_starts[rows]
     found = [batch.slots.long()]
-    for _ in range(taps - 1):
+    for _ in range(kernel_size - 1):
         at = _before(at, batch.ancestors)
         place = prefix + at
         blocks = batch.block_tables[rows, (place // block_size).clamp(min=0)].long()
@@ -36,14 +36,14 @@ def tap_slots(batch: Batch, block_size: int, taps: int) -> Tensor:
 class ConvSlots:
     """The slots of the latest batch, which are the same for every layer."""
 
-    def __init__(self, taps: int) -> None:
-        self._taps = taps
+    def __init__(self, kernel_size: int) -> None:
+        self._kernel_size = kernel_size
         self._batch: Batch | None = None
         self._slots = torch.empty(0)
 
     def __call__(self, batch: Batch, block_size: int) -> Tensor:
         if batch is not self._batch:
-            self._batch, self._slots = batch, tap_slots(batch, block_size, self._taps)
+            self._batch, self._slots = batch, conv_slots(batch, block_size, self._kernel_size)
         return self._slots
 
 
@@ -70,20 +70,20 @@ def store_inputs(inputs: Tensor, pages: Pages, planes: range, slots: Tensor) -> 
 def convolved(
     weights: Tensor, pages: Pages, planes: range, slots: Tensor, dtype: torch.dtype
 ) -> Tensor:
-    """Return the sums [T, channels] of what lies in `slots` [T, taps], times the weights [taps,
-    channels]; a row more of them is added.
+    """Return the sums [T, channels] of what lies in `slots` [T, kernel size], times the weights
+    [kernel size, channels]; a row more of them is added.
 
     Summed in float32, the own token last, and rounded once.
     """
-    count, taps = slots.shape
+    count, kernel_size = slots.shape
     size = weights.shape[1]
     sums = torch.zeros(count, size, device=weights.device)
-    for tap in range(taps):
+    for tap in range(kernel_size):
         at = slots[:, tap]
         read_at = [read(part, at.clamp(min=0), torch.float32) for part in _parts(pages, planes)]
         seen = torch.where(at[:, None] < 0, 0.0, torch.cat(read_at, dim=1)[:, :size])
         sums = sums + seen * weights[tap].float()
-    return (sums if len(weights) == taps else sums + weights[taps].float()).to(dtype)
+    return (sums if len(weights) == kernel_size else sums + weights[kernel_size].float()).to(dtype)
 
 
 def _piece(pages: Pages) -> int:

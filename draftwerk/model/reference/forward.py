@@ -71,7 +71,7 @@ class TorchForward:
         self.heads = [config.key_heads(index) for index in self.shard.layers]
         """The heads of keys, by layer."""
         self.recurrent = config.recurrence and RecurrentLayers(config.recurrence, tile or 0)
-        self.tapped = ConvSlots(config.taps)
+        self.conv_slots = ConvSlots(config.kernel_size)
         self.states: Tensor | None = None
         """The states that the head read in the latest call, [S, hidden] in any dtype."""
         self.kept_layers: tuple[int, ...] = ()
@@ -104,13 +104,13 @@ class TorchForward:
         inputs = self.inputs.of(self.weights, batch.tokens, hidden)
         layers = self.weights.layers[: batch.layers]
         # Before the last stage every layer has all tokens: a later one goes on with them.
-        last_full = self._last_stored(len(layers)) if self.shard.is_last else len(layers)
+        last_full_layer = self._last_stored(len(layers)) if self.shard.is_last else len(layers)
         kept: list[Tensor] = []
         for index, layer in enumerate(layers):
             if index in self.kept_layers:
-                kept.append(hidden if index > last_full else hidden[batch.outputs])
-            hidden = self._layer(index, hidden, rotations, batch, pages, last_full)
-            own = inputs[index] if index < last_full else inputs[index][batch.outputs]
+                kept.append(hidden if index > last_full_layer else hidden[batch.outputs])
+            hidden = self._layer(index, hidden, rotations, batch, pages, last_full_layer)
+            own = inputs[index] if index < last_full_layer else inputs[index][batch.outputs]
             hidden = self.inputs.added(layer, hidden, own)
             if batch.added is not None:
                 hidden = batch.added.behind(index, hidden)
@@ -132,33 +132,33 @@ class TorchForward:
         rotations: list[Rotation],
         batch: Batch,
         pages: Pages,
-        last_full: int,
+        last_full_layer: int,
     ) -> Tensor:
-        """Run a layer: before the one that `last_full` for all tokens [T], behind it for those with
-        logits [S].
+        """Run a layer: up to `last_full_layer` for all tokens [T], behind it for those with logits
+        [S].
 
         That one keeps the keys and values of all; nothing reads what the others would come to.
         """
         layer, outputs = self.weights.layers[index], batch.outputs
-        few = outputs if index > last_full else None
-        if few is not None and not len(few):
+        output_tokens = outputs if index > last_full_layer else None
+        if output_tokens is not None and not len(output_tokens):
             return hidden
-        adapt = self.adapters.of_layer(index, batch, few)
+        adapt = self.adapters.of_layer(index, batch, output_tokens)
         normed = self.norm(hidden, layer.attention_norm)
-        if few is not None:
-            rotations = [(cos[few], sin[few]) for cos, sin in rotations]
+        if output_tokens is not None:
+            rotations = [(cos[output_tokens], sin[output_tokens]) for cos, sin in rotations]
         stored = self._store(layer, index, normed, rotations, batch, pages, adapt)
-        if few is not None:
+        if output_tokens is not None:
             every = stored.query.new_zeros(len(batch.tokens), *stored.query.shape[1:])
-            every[few] = stored.query
+            every[output_tokens] = stored.query
             stored = Mixed(every)
-        if index == last_full:
+        if index == last_full_layer:
             if not len(outputs):
                 return hidden[:0]
             hidden, normed = hidden[outputs], normed[outputs]
             adapt = self.adapters.of_layer(index, batch, outputs)
         attended = self._mix(layer, stored, index, batch, pages)
-        attended = attended if index < last_full else attended[outputs]
+        attended = attended if index < last_full_layer else attended[outputs]
         return self._finish(layer, hidden, normed, attended, adapt)
 
     def _last_stored(self, count: int) -> int:
@@ -190,8 +190,8 @@ class TorchForward:
             return query
         if self.mixers[index] == "convolution":
             assert layer.taps is not None
-            own = layer.taps, pages, self.planes[index].planes, self.tapped(batch, pages.block_size)
-            return query * convolved(*own, query.dtype)
+            slots, planes = self.conv_slots(batch, pages.block_size), self.planes[index].planes
+            return query * convolved(layer.taps, pages, planes, slots, query.dtype)
         attended = self._attend(layer, query, index, batch, pages)
         return attended if gate is None else attended.flatten(1) * gate.sigmoid()
 
@@ -277,8 +277,8 @@ class TorchForward:
         if self.graph.has_value_norm:
             value = self.norm(value, layer.value_norm)
         turn = rotations[kind.rotary] if kind.rotary >= 0 else None
-        query = self._turned(query, layer.query_norm, turn)
-        key = self._turned(key, layer.key_norm, turn)
+        query = self._rotated(query, layer.query_norm, turn)
+        key = self._rotated(key, layer.key_norm, turn)
         if kind.kv_from < 0:
             keys, values = self._pages_of(index, pages)
             slots = self._batch_of(index, batch, pages).slots
@@ -286,12 +286,12 @@ class TorchForward:
             write(values.flatten(0, 1), slots, value)
         return Mixed(self.rotaries.scaled_by_position(query, batch.positions), gate)
 
-    def _turned(self, heads: Tensor, norm: Tensor | None, turn: Rotation | None) -> Tensor:
+    def _rotated(self, heads: Tensor, norm: Tensor | None, turn: Rotation | None) -> Tensor:
         """Return queries or keys with their norm and their rotation, in the family's order."""
         if not self.graph.norms_after_rotation:
             heads = self.norm.of_heads(heads, norm)
         if turn is not None:
-            heads = self.rotaries.turned(heads, turn)
+            heads = self.rotaries.rotated(heads, turn)
         return self.norm.of_heads(heads, norm) if self.graph.norms_after_rotation else heads
 
     def _project(self, layer: LayerWeights, attended: Tensor, adapt: Adapt) -> Tensor:

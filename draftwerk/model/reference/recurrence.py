@@ -35,7 +35,7 @@ class LayerState(NamedTuple):
     matrices: Tensor
     """[value heads, key_size, value_size], float32."""
     inputs: Tensor
-    """[taps - 1, channels], of the tokens before, the last one last."""
+    """[kernel size - 1, channels], of the tokens before, the last one last."""
 
 
 class TokenInputs(NamedTuple):
@@ -121,8 +121,8 @@ class RecurrentLayers:
         """Return the state behind a token, and what its heads come to [value heads, value_size]."""
         rule = self._rule
         window = torch.cat([state.inputs, inputs.channels[at][None]])
-        sums = (window.float() * taps[: rule.taps].float()).sum(0)
-        sums = sums + taps[rule.taps :].float().sum(0)  # biases, if there are some
+        sums = (window.float() * taps[: rule.kernel_size].float()).sum(0)
+        sums = sums + taps[rule.kernel_size :].float().sum(0)  # biases, if there are some
         mixed = silu(sums.to(window.dtype)).float()
         width = rule.key_heads * rule.key_size
         query, key, value = mixed.split([width, width, rule.width])
@@ -178,10 +178,12 @@ class RecurrentLayers:
         rule = self._rule
         shape = rule.value_heads, rule.key_size, rule.value_size
         if slot < 0 or slots is None:
-            none = like.new_zeros(rule.taps - 1, rule.channels)
+            none = like.new_zeros(rule.kernel_size - 1, rule.channels)
             return LayerState(like.new_zeros(shape, dtype=torch.float32), none)
         held = self._of_layer(number, slots, slot)
-        inputs = held[-(rule.taps - 1) * rule.channels :] if rule.taps > 1 else held[:0]
+        inputs = (
+            held[-(rule.kernel_size - 1) * rule.channels :] if rule.kernel_size > 1 else held[:0]
+        )
         matrices = held[: held.numel() - inputs.numel()].view(shape)
         return LayerState(matrices.clone(), inputs.view(-1, rule.channels).to(like.dtype))
 

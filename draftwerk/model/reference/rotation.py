@@ -31,14 +31,14 @@ class Rotaries:
             found.append((cos.to(dtype), sin.to(dtype)))
         return found
 
-    def turned(self, heads: Tensor, rotation: Rotation) -> Tensor:
+    def rotated(self, heads: Tensor, rotation: Rotation) -> Tensor:
         """Rotate the first dimensions of [T, heads, D]."""
         size = 2 * rotation[0].shape[-1]
         turning = heads[..., :size]
         if self._rounding != "all":
             turning = turning.float()
-        turned = rotated(turning, rotation).to(heads.dtype)
-        return turned if size == heads.shape[-1] else torch.cat([turned, heads[..., size:]], -1)
+        first = rotated(turning, rotation).to(heads.dtype)
+        return first if size == heads.shape[-1] else torch.cat([first, heads[..., size:]], -1)
 
     def scaled_by_position(self, queries: Tensor, positions: Tensor) -> Tensor:
         """Return queries [T, heads, D] times what a family has for far positions."""

@@ -48,7 +48,7 @@ from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.model.text.vocabulary_text import VocabularyText
 from draftwerk.speculative.replies.channels import has_channels
 from draftwerk.speculative.replies.half_written import ReplyPiece
-from draftwerk.speculative.requests.middle import middle_tokens
+from draftwerk.speculative.requests.fim import fim_tokens
 from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.sampling.params import Grammar
 
@@ -97,7 +97,7 @@ class TextTokenizer(VocabularyText):
                 directory, name, rerank, self.chat_template, self.tokenizer.token_to_id
             )
             """How it is asked whether a document answers a query, if it is a reranker."""
-        self.middle = middle_tokens(self.tokenizer.token_to_id)
+        self.fim = fim_tokens(self.tokenizer.token_to_id)
         """The tokens that ask for the text between two others, if its vocabulary has that."""
         source = "" if self.chat_template is None else self.chat_template.source
         self.has_channels = has_channels(source)

@@ -12,7 +12,7 @@ from draftwerk.api.openai.logprobs import prompt_logprobs
 from draftwerk.api.openai.replies import PromptLogprob
 from draftwerk.api.responses.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.api.shared.usage import RequestMetrics, Usage
-from draftwerk.speculative.requests.middle import MiddleTokens
+from draftwerk.speculative.requests.fim import FimTokens
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.params import Sampling
 from tests.api.conftest import MODEL, Served
@@ -127,8 +127,8 @@ BEFORE, AFTER, MIDDLE, PAD = 1, 2, 3, 4
 @pytest.fixture
 def coder(served: Served) -> Generator[Served]:
     card = served.state.model
-    middle = MiddleTokens(BEFORE, AFTER, MIDDLE, ends=(PAD,))
-    served.state.model = msgspec.structs.replace(card, middle=middle)
+    middle = FimTokens(BEFORE, AFTER, MIDDLE, ends=(PAD,))
+    served.state.model = msgspec.structs.replace(card, fim=middle)
     yield served
     served.state.model = card
 

@@ -8,11 +8,11 @@ import httpx
 import msgspec
 import pytest
 
-from draftwerk.speculative.requests.middle import MiddleTokens
+from draftwerk.speculative.requests.fim import FimTokens
 from tests.api.conftest import MODEL, Served
 from tests.api.support.fake_engine import END, whole_text
 
-TOKENS = MiddleTokens(before=1, after=2, middle=3, ends=(4, 5), repository=6, file=7)
+TOKENS = FimTokens(before=1, after=2, middle=3, ends=(4, 5), repository=6, file=7)
 LLAMA_VSCODE: dict[str, Any] = {
     "input_prefix": "def add(a, b):\n",
     "input_suffix": "\n\nprint(add(1, 2))\n",
@@ -57,7 +57,7 @@ LLM_NVIM: dict[str, Any] = {
 @pytest.fixture
 def coder(served: Served) -> Generator[Served]:
     card = served.state.model
-    served.state.model = msgspec.structs.replace(card, middle=TOKENS)
+    served.state.model = msgspec.structs.replace(card, fim=TOKENS)
     yield served
     served.state.model = card
 

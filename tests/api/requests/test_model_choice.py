@@ -10,14 +10,14 @@ import pytest_asyncio
 from draftwerk.api.requests.model_choice import served_as
 from draftwerk.api.shared.errors import ApiError
 from draftwerk.api.shared.ports import ServedAdapter, ServedModel
-from draftwerk.speculative.requests.middle import MiddleTokens
+from draftwerk.speculative.requests.fim import FimTokens
 from tests.api.conftest import CARD, MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine
 
 ADAPTERS = (ServedAdapter("poet", "aa11"), ServedAdapter("clerk", "bb22"))
-MIDDLE = MiddleTokens(before=1, after=2, middle=3, ends=(4, 5), repository=6, file=7)
+MIDDLE = FimTokens(before=1, after=2, middle=3, ends=(4, 5), repository=6, file=7)
 ADAPTED = msgspec.structs.replace(
-    CARD, adapters=ADAPTERS, aliases=("alias",), fingerprint="fp_1", middle=MIDDLE
+    CARD, adapters=ADAPTERS, aliases=("alias",), fingerprint="fp_1", fim=MIDDLE
 )
 
 

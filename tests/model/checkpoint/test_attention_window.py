@@ -49,8 +49,8 @@ def attend(
     angles = (places - behind).clamp_min(0)[:, None] * frequencies
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
     first, second = query.chunk(2, -1)
-    turned = torch.cat([first * cos + second * sin, second * cos - first * sin], -1)
-    near, far = (torch.einsum("qhd,khd->hqk", each, keys) for each in (query, turned))
+    rotated = torch.cat([first * cos + second * sin, second * cos - first * sin], -1)
+    near, far = (torch.einsum("qhd,khd->hqk", each, keys) for each in (query, rotated))
     is_kept, is_past = places[None] < WINDOW.kept, places[None] <= places[:, None]
     is_near = places[None] > places[:, None] - scoring.window
     scores = torch.where(is_kept, far, near) / size**0.5

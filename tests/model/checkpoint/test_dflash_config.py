@@ -100,7 +100,7 @@ def test_a_config_that_names_no_layers_has_them_at_equal_distances(made, tmp_pat
     folder = changed(made, tmp_path, {}, **section(target_layer_ids=None))
     assert is_dflash(folder)
     found = read_dflash_config(folder, read_config(made.path.parent))
-    assert found.taps == (1, 3)
+    assert found.target_layers == (1, 3)
     assert found.block_size == BLOCK and found.mask_token == MASK
 
 

@@ -168,8 +168,8 @@ def test_a_file_that_is_cut_is_refused(tmp_path):
         draft_head_bytes(str(path), tmp_path, "bf16")
 
 
-def test_tensors_of_other_taps_are_refused(tmp_path):
-    oracle = made(tmp_path, taps=(0, 2))
+def test_tensors_of_other_layers_are_refused(tmp_path):
+    oracle = made(tmp_path, target_layers=(0, 2))
     path = write(oracle, tmp_path / "drafter.gguf", **{"dflash.target_layers": [1, 3, 5]})
     with pytest.raises(Refused, match=r"fc\.weight is \[32, 64\], not \[32, 96\]"):
         draft_head_bytes(path, tmp_path, "bf16")

@@ -107,16 +107,16 @@ def kept(heads: Tensor, bits: int, learnt: HeadForm | None) -> Tensor:
 def rounded_heads(heads: Tensor, bits: int) -> Tensor:
     """Return heads turned, rounded to levels at a scale of each, and turned back."""
     turn, levels = hadamard(heads.shape[-1]), normal_levels(bits + 2)
-    turned = heads @ turn
-    spread, best, nearest_by = turned.square().mean(-1, keepdim=True).sqrt(), turned, -1.0
+    rotated = heads @ turn
+    spread, best, nearest_by = rotated.square().mean(-1, keepdim=True).sqrt(), rotated, -1.0
     for each in TRIES.get(bits, (1.0,)):
-        found = followed(turned / kept_scale(spread * each), levels)
-        along = (turned * found).sum(-1, keepdim=True)
+        found = followed(rotated / kept_scale(spread * each), levels)
+        along = (rotated * found).sum(-1, keepdim=True)
         near = along * along.abs() / found.square().sum(-1, keepdim=True)
         best = torch.where(near > nearest_by, found, best)
         nearest_by = near.clamp_min(nearest_by)
-    along = (turned * best).sum(-1, keepdim=True)
-    straight = turned.square().sum(-1, keepdim=True) / along
+    along = (rotated * best).sum(-1, keepdim=True)
+    straight = rotated.square().sum(-1, keepdim=True) / along
     return best * kept_scale(torch.where(along > 0, straight, spread)) @ turn
 
 

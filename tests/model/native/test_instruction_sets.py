@@ -153,7 +153,7 @@ def logits_of_families(isa: str, kind: str, families: tuple[str, ...]) -> list[T
         with TemporaryDirectory() as directory:
             save_tiny(Path(directory), family)
             loaded = load(directory, None)
-            kept = "auto" if loaded.config.taps else kv_dtype  # int8 is refused
+            kept = "auto" if loaded.config.kernel_size else kv_dtype  # int8 is refused
             model = NativeForward(loaded.config, loaded.weights, dtype, pool_of(isa), kept)
         pages = random_pages(loaded.config, model.page_dtype, width=model.page_width)
         tokens = random_tokens(150, vocab_size=VOCAB)

@@ -51,7 +51,7 @@ KINDS = ("fp32", "bf16", "int8", "int4 int8")
 def forward_of(directory: Path, kind: str, pool: Pool) -> NativeForward:
     dtype, kv_dtype = (*kind.split(), "auto")[:2]
     model = load(str(directory), torch.float32 if dtype == "fp32" else None)
-    if model.config.taps:  # int8 is refused
+    if model.config.kernel_size:  # int8 is refused
         kv_dtype = "auto"
     return NativeForward(model.config, model.weights, dtype, pool, kv_dtype)
 

@@ -7,7 +7,7 @@ import torch
 
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.model.reference.convolution import convolved, store_inputs, tap_slots
+from draftwerk.model.reference.convolution import conv_slots, convolved, store_inputs
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
 
 CPU = torch.device("cpu")
@@ -19,7 +19,7 @@ def test_a_token_sees_those_before_it_and_a_node_its_ancestors():
     layout.add([1, 2, 3], 0, (5,), NO_DRAFT, samples=True)
     tree = Draft((7, 8, 9, 10), (-1, -1, 0, 2), ("",) * 4)
     layout.add([6], 5, (1, 3, 2), tree, samples=True)
-    slots = tap_slots(layout.batch(CPU), BLOCK_SIZE, 3)
+    slots = conv_slots(layout.batch(CPU), BLOCK_SIZE, 3)
     assert slots[:3].tolist() == [[-1, -1, 20], [-1, 20, 21], [20, 21, 22]]
     # Positions 3, 4 and 5 are in slots 7, 12 and 13, the nodes in 14, 15, 8 and 9.
     assert slots[3:].tolist() == [

@@ -308,8 +308,8 @@ def test_keys_turned_to_a_place_are_those_computed_there(pool: Pool) -> None:
     targets = list(range(16 * SIZE, 16 * SIZE + count))
     NativeTurn(pool, CONFIG.rope_inverse_frequencies)(pages, list(range(count)), targets, 333)
     flat = pages.keys.flatten(1, 2)
-    there, turned = flat[:, 8 * SIZE : 8 * SIZE + count], flat[:, targets]
-    assert torch.allclose(there, turned, atol=2e-4)
+    there, rotated = flat[:, 8 * SIZE : 8 * SIZE + count], flat[:, targets]
+    assert torch.allclose(there, rotated, atol=2e-4)
 
 
 BAD = {

@@ -60,5 +60,5 @@ class SourceTensors(GgufTensors):
         if kind not in ("attn_q", "attn_k"):
             return None
         heads = config.num_heads if kind == "attn_q" else config.num_kv_heads
-        turned = 2 * len(config.rope_inverse_frequencies)
-        return halves_of_neighbours(heads, count // heads, turned)
+        rotary_size = 2 * len(config.rope_inverse_frequencies)
+        return halves_of_neighbours(heads, count // heads, rotary_size)

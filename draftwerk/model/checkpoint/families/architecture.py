@@ -198,14 +198,14 @@ class Architecture:
     """Field of the config that gives the three matrices of the FFN biases."""
     convolution_bias: str | None = None
     """Field of the config that gives a convolution and its two matrices biases."""
-    recurrent_tap_bias: str | None = None
+    recurrent_kernel_bias: str | None = None
     """Field of the config that gives the convolution of a recurrence's inputs biases."""
     recurrent_bias: str | None = None
     """Field of the config that gives the two matrices of a recurrence biases."""
     recurrence: Callable[[Json], Recurrence] | None = None
     has_inputs_by_head: bool = False
     """Whether the rows of a recurrence's inputs are by key head, in two matrices."""
-    taps: Callable[[Json], int] = lambda _: 0
+    kernel_size: Callable[[Json], int] = lambda _: 0
     """How many tokens a convolution sees, the own one last."""
     has_expert_biases: bool = False
     """Whether the router and the matrices of experts have biases."""

@@ -44,7 +44,7 @@ FIELDS = ("mamba_n_groups", "mamba_n_heads", "mamba_d_state", "mamba_d_conv", "m
 
 def _recurrence(hf: Json) -> Recurrence:
     """Return Mamba-2's sizes. Raises Refused."""
-    groups, heads, state_size, taps, expand = (count_of(hf, each) for each in FIELDS)
+    groups, heads, state_size, kernel_size, expand = (count_of(hf, each) for each in FIELDS)
     width, size = expand * hf["hidden_size"], hf.get("mamba_d_head")
     if width % heads or heads % groups:
         raise Refused(f"mamba_n_heads {heads} does not go with {width} values, {groups} groups")
@@ -58,7 +58,7 @@ def _recurrence(hf: Json) -> Recurrence:
         value_heads=heads,
         key_size=state_size,
         value_size=width // heads,
-        taps=taps,
+        kernel_size=kernel_size,
     )
 
 
@@ -120,7 +120,7 @@ ROWS = (
         keys=KnownKeys(only={"normalization_function": ("rmsnorm",)}),
         rewritten=_rewritten,
         **BIASED,
-        recurrent_tap_bias="mamba_conv_bias",
+        recurrent_kernel_bias="mamba_conv_bias",
         recurrent_bias="mamba_proj_bias",
         recurrence=_recurrence,
         experts=lambda hf: COUNTED(hf) if hf.get("num_local_experts") else None,

@@ -23,15 +23,15 @@ from draftwerk.model.checkpoint.unsupported import Refused
 
 CONV = "conv"
 NORMALISES = ".expert_weights_norm"
-TAPS = ".shortconv.l_cache"
-TAPS_MAX = 8
+KERNEL_SIZE = ".shortconv.l_cache"
+KERNEL_SIZE_MAX = 8
 SIGMOID = 2
 """As a GGUF calls its scores."""
 
 
-def _taps(hf: Json) -> int:
+def _kernel_size(hf: Json) -> int:
     """Return how many tokens a convolution sees. Raises Refused."""
-    return counted("conv_L_cache", hf.get("conv_L_cache"), most=TAPS_MAX)
+    return counted("conv_L_cache", hf.get("conv_L_cache"), most=KERNEL_SIZE_MAX)
 
 
 def _layers(hf: Json) -> Sequence[LayerKind]:
@@ -80,7 +80,7 @@ def _gguf_fields(get: Callable[..., Any]) -> Json:
     heads = heads if isinstance(heads, list) else [heads] * get(".block_count")
     return {
         "layer_types": [FULL if count else CONV for count in heads],
-        "conv_L_cache": get(TAPS),
+        "conv_L_cache": get(KERNEL_SIZE),
         "block_auto_adjust_ff_dim": False,
     }
 
@@ -139,14 +139,16 @@ _DENSE = Architecture(
     hf_name="Lfm2ForCausalLM",
     model_type="lfm2",
     summary="convolutions in most layers",
-    gguf=GgufNames("lfm2", fields=_gguf_fields, required=(TAPS,), last_norm="token_embd_norm"),
+    gguf=GgufNames(
+        "lfm2", fields=_gguf_fields, required=(KERNEL_SIZE,), last_norm="token_embd_norm"
+    ),
     names=NAMES,
     keys=OLD_KEYS,
     rewritten=_rewritten,
     norm_eps="norm_eps",
     query_key_norm=lambda _: True,
     convolution_bias="conv_bias",
-    taps=_taps,
+    kernel_size=_kernel_size,
     layers=_layers,
 )
 ROWS = (
@@ -158,7 +160,7 @@ ROWS = (
         gguf=GgufNames(
             "lfm2moe",
             fields=_gguf_expert_fields,
-            required=(TAPS, USED, SIZE, ".leading_dense_block_count"),
+            required=(KERNEL_SIZE, USED, SIZE, ".leading_dense_block_count"),
             last_norm="token_embd_norm",
         ),
         summary="convolutions in most layers; experts but in the first",

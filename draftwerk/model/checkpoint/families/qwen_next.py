@@ -62,7 +62,9 @@ TAKE_TURNS = "linear_value_heads_take_turns"
 
 def _recurrence(hf: Json) -> Recurrence:
     """Return the rule. Raises Refused."""
-    key_heads, value_heads, key_size, value_size, taps = (count_of(hf, each) for each in FIELDS)
+    key_heads, value_heads, key_size, value_size, kernel_size = (
+        count_of(hf, each) for each in FIELDS
+    )
     if value_heads % key_heads:
         raise Refused(
             f"linear_num_value_heads {value_heads} is no multiple of linear_num_key_heads "
@@ -74,7 +76,7 @@ def _recurrence(hf: Json) -> Recurrence:
         takes_turns=bool(hf.get(TAKE_TURNS)),
         key_size=key_size,
         value_size=value_size,
-        taps=taps,
+        kernel_size=kernel_size,
     )
 
 

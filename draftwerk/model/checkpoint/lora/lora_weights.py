@@ -49,9 +49,9 @@ def _matrices(pair: LoraPair, config: ModelConfig) -> LoraMatrices:
 def _order(config: ModelConfig) -> Tensor:
     """Return the order of a layer's query, key and value rows by which rotation pairs halves."""
     heads, size = config.num_heads + config.num_kv_heads, config.head_size
-    turned = halves_of_neighbours(heads, size, 2 * len(config.rope_inverse_frequencies))
-    values = torch.arange(config.num_kv_heads * size) + len(turned)
-    return torch.cat([turned, values])
+    order = halves_of_neighbours(heads, size, 2 * len(config.rope_inverse_frequencies))
+    values = torch.arange(config.num_kv_heads * size) + len(order)
+    return torch.cat([order, values])
 
 
 def read_matrix(tensor: StoredTensor) -> Tensor:

@@ -81,25 +81,25 @@ def rotate_kernel(
     s = tl.load(sin + token * HALF + lanes, mask=lanes < HALF, other=0.0)[None, :]
     a = first.to(tl.float32)
     b = second.to(tl.float32)
-    turned_first = (a * c - b * s).to(raw_first.dtype)
-    turned_second = (b * c + a * s).to(raw_first.dtype)
+    rotated_first = (a * c - b * s).to(raw_first.dtype)
+    rotated_second = (b * c + a * s).to(raw_first.dtype)
 
     target = query + (token * HEADS + head)[:, None] * SIZE + lanes[None, :]
     mine = real & is_query[:, None]
-    tl.store(target, turned_first, mask=mine)
-    tl.store(target + HALF, turned_second, mask=mine)
+    tl.store(target, rotated_first, mask=mine)
+    tl.store(target + HALF, rotated_second, mask=mine)
     slot = tl.load(slots + token).to(tl.int64)
     if slot >= 0:  # padding is written nowhere
         kind: tl.constexpr = keys.dtype.element_ty
         offset = slot * KV_HEADS * SIZE
         if FP8:
-            key_first = to_e4m3(turned_first, kind)
-            key_second = to_e4m3(turned_second, kind)
+            key_first = to_e4m3(rotated_first, kind)
+            key_second = to_e4m3(rotated_second, kind)
             value_first = to_e4m3(raw_first, kind)
             value_second = to_e4m3(raw_second, kind)
         else:
-            key_first = turned_first.to(kind)
-            key_second = turned_second.to(kind)
+            key_first = rotated_first.to(kind)
+            key_second = rotated_second.to(kind)
             value_first = raw_first.to(kind)
             value_second = raw_second.to(kind)
         mine = real & ((head >= HEADS) & (head < HEADS + KV_HEADS))[:, None]

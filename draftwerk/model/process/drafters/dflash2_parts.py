@@ -29,7 +29,7 @@ def with_second(
 
     def convolution(name: str) -> GroupedConvolution:
         base, projection = (tensors.take(f"{name}.{each}") for each in (KERNEL, PROJECTION))
-        kernels = base.view(2, second.taps, -1).float().to(target.device)
+        kernels = base.view(2, second.kernel_size, -1).float().to(target.device)
         return GroupedConvolution(kernels, target.product(projection), second.group_size)
 
     convolutions = {

@@ -59,5 +59,5 @@ def bind(target: HeadTarget, folder: Path) -> BoundHead:
             stack, lm_head=scaled(stack.lm_head, graph.logit_scale, graph.logit_softcap)
         )
     step = BlockHead(stack, target.pages(config, windows), windows)
-    states = KeptStates(target.forward, tuple(layer + 1 for layer in said.taps))
+    states = KeptStates(target.forward, tuple(layer + 1 for layer in said.target_layers))
     return BoundHead(step=step, forward=states, windows=windows)

@@ -185,4 +185,4 @@ class BlockHead:
         """Return queries or keys by head, turned by their positions."""
         heads = rows.unflatten(1, (-1, self._pages.keys.shape[-1]))
         norm = f"model.layers.{plane}.self_attn.{kind}_norm"
-        return self._stack.rotaries.turned(self._stack.normed(heads, norm), turn)
+        return self._stack.rotaries.rotated(self._stack.normed(heads, norm), turn)

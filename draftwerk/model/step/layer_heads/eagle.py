@@ -73,9 +73,9 @@ class EagleLayer:
         by_head = self._products["qkv"](read).unflatten(1, (-1, size))
         query, key, value = by_head.split([by_head.shape[1] - 2 * kv_heads, kv_heads, kv_heads], 1)
         (rotation,) = self._rotaries.at(batch.positions, torch.float32)
-        keys.flatten(0, 1)[batch.slots] = self._rotaries.turned(key, rotation).to(keys.dtype)
+        keys.flatten(0, 1)[batch.slots] = self._rotaries.rotated(key, rotation).to(keys.dtype)
         values.flatten(0, 1)[batch.slots] = value.to(values.dtype)
-        query = self._rotaries.turned(query, rotation)
+        query = self._rotaries.rotated(query, rotation)
         return self._attention(query, keys, values, batch).flatten(1)
 
     def _normed(self, values: Tensor, name: str) -> Tensor:

@@ -28,7 +28,7 @@ ORACLES: dict[str, dict[str, Any]] = {
     "llama": {},
     "qwen3": {},
     "qwen3, windows": SLIDES,
-    "qwen3_5_text": {"taps": [1, 4], "layers": 3},
+    "qwen3_5_text": {"target_layers": [1, 4], "layers": 3},
     "gpt_oss": {},
     "qwen3, DFlash 2": {"second": {**SECOND, "causal": False}, **SLIDES},
 }

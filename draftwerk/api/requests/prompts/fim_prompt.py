@@ -7,23 +7,23 @@ from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.state import ServerState
 
 
-class Gap(Struct, frozen=True, kw_only=True):
-    """The texts around a gap, and what is known of its own."""
+class Fim(Struct, frozen=True, kw_only=True):
+    """The two texts to fill in between (fill in the middle), and how that begins."""
 
     before: str
     after: str
     begun: str = ""
-    """How the gap's text begins."""
+    """How the text between them begins."""
     files: tuple[tuple[str, str], ...] = ()
     """Names and texts of other files, which come first."""
 
 
-async def gap_prompt(state: ServerState, gap: Gap, field: str) -> Prompt:
-    """Return the tokens that ask for a gap's text; `field` is what the text behind it is called.
+async def fim_prompt(state: ServerState, fim: Fim, field: str) -> Prompt:
+    """Return the tokens that ask for the text between; `field` names the text behind it.
 
     Raises ApiError for a model whose vocabulary has no tokens for that.
     """
-    tokens, text = state.model.middle, state.text_tools
+    tokens, text = state.model.fim, state.text_tools
     if tokens is None:
         raise refused(
             f"`{field}` is not supported by this server for this model, whose vocabulary has no "
@@ -34,8 +34,8 @@ async def gap_prompt(state: ServerState, gap: Gap, field: str) -> Prompt:
 
     def encoded() -> list[int]:
         encode = text.encode_continuation
-        files = tokens.files(gap.files, encode)
-        parts = encode(gap.before), encode(gap.after)
-        return [*tokens.prompt([*text.encode(""), *files], *parts), *encode(gap.begun)]
+        files = tokens.files(fim.files, encode)
+        parts = encode(fim.before), encode(fim.after)
+        return [*tokens.prompt([*text.encode(""), *files], *parts), *encode(fim.begun)]
 
     return tuple(await state.text_worker.run(encoded))

@@ -31,7 +31,7 @@ SNIPPET = "\n\n--- snippet ---\n\n"
 """Before another file's text where a vocabulary has no token for that, as llama.cpp has it."""
 
 
-class MiddleTokens(Struct, frozen=True):
+class FimTokens(Struct, frozen=True):
     """A vocabulary's tokens around the parts of such a prompt."""
 
     before: int
@@ -61,7 +61,7 @@ class MiddleTokens(Struct, frozen=True):
         return [*start, self.before, *before, self.after, *after, self.middle]
 
 
-def middle_tokens(token_id: Callable[[str], int | None]) -> MiddleTokens | None:
+def fim_tokens(token_id: Callable[[str], int | None]) -> FimTokens | None:
     """Return the tokens of the first form that a vocabulary has; None where it has none."""
     for form in FORMS:
         found = _known(form, token_id)
@@ -70,7 +70,7 @@ def middle_tokens(token_id: Callable[[str], int | None]) -> MiddleTokens | None:
                 next(iter(_known(names, token_id)), None) for names in (REPOSITORIES, FILES)
             )
             ends = tuple(_known(ENDS, token_id))
-            return MiddleTokens(*found, ends=ends, repository=repository, file=file)
+            return FimTokens(*found, ends=ends, repository=repository, file=file)
     return None
 
 

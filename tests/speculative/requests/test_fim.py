@@ -2,14 +2,14 @@
 
 import pytest
 
-from draftwerk.speculative.requests.middle import (
+from draftwerk.speculative.requests.fim import (
     ENDS,
     FILES,
     FORMS,
     REPOSITORIES,
     SNIPPET,
-    MiddleTokens,
-    middle_tokens,
+    FimTokens,
+    fim_tokens,
 )
 from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance
 from draftwerk.speculative.sources.ngram import NgramSource
@@ -21,7 +21,7 @@ from draftwerk.speculative.sources.tree import DraftTree
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_is_found_by_its_names(form: tuple[str, ...]) -> None:
     ids = {name: 100 + index for index, name in enumerate((*form, *ENDS[:3]))}
-    found = middle_tokens(ids.get)
+    found = fim_tokens(ids.get)
     assert found is not None
     assert (found.before, found.after, found.middle) == (100, 101, 102)
     assert found.ends == (103, 104, 105)
@@ -31,8 +31,8 @@ def test_a_form_is_found_by_its_names(form: tuple[str, ...]) -> None:
 def test_a_part_of_a_form_is_none() -> None:
     for form in FORMS:
         ids = dict.fromkeys(form[:2], 1)
-        assert middle_tokens(ids.get) is None
-    assert middle_tokens({}.get) is None
+        assert fim_tokens(ids.get) is None
+    assert fim_tokens({}.get) is None
 
 
 def encode(text: str) -> list[int]:
@@ -41,13 +41,13 @@ def encode(text: str) -> list[int]:
 
 def test_other_files_come_first_under_their_names() -> None:
     names = {name: 100 + at for at, name in enumerate((*FORMS[0], REPOSITORIES[0], FILES[0]))}
-    found = middle_tokens(names.get)
+    found = fim_tokens(names.get)
     assert found is not None
     assert (found.repository, found.file) == (103, 104)
     start = [103, *b"myproject\n", 104, *b"a.py\nx", 104, *b"filename\n"]
     assert found.files([("a.py", "x")], encode) == start
     assert found.files([], encode) == []
-    bare = MiddleTokens(1, 2, 3)
+    bare = FimTokens(1, 2, 3)
     assert bare.files([("a.py", "x"), ("b.py", "y")], encode) == [
         *encode(f"{SNIPPET}x"),
         *encode(f"{SNIPPET}y"),
@@ -82,7 +82,7 @@ GAP = """    def area(self) -> float:
 
 def accepted(behind: str) -> float:
     """Return the share of the gap's tokens that drafts had right, with such a text behind it."""
-    prompt = MiddleTokens(256, 257, 258).prompt([], encode(PREFIX), encode(behind))
+    prompt = FimTokens(256, 257, 258).prompt([], encode(PREFIX), encode(behind))
     text, wanted = SequenceText(prompt), encode(GAP)
     source = NgramSource(NUMBERS["ngram"], text)
     right = at = 0
