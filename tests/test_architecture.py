@@ -342,8 +342,10 @@ def test_large_classes_are_found(member: str) -> None:
 
 # --- the trunk ------------------------------------------------------------------------------------
 
-CEILINGS = {"files": 51, "lines": 8817, "lines that name an option": 435}
+CEILINGS = {"files": 51, "lines": 8760, "lines that name an option": 435}
 """Of the files that a plain request crosses. They only fall: `python -m validation.trunk`."""
+COMMENTS_MIN = 0.0105
+"""Comments by lines of those files; it only rises."""
 FIRST_WORDS_MAX = {"Of": 1, "That": 0, "Those": 0, "What": 93}
 """Docstrings that begin so where a noun would do. They only fall, too."""
 
@@ -351,10 +353,15 @@ FIRST_WORDS_MAX = {"Of": 1, "That": 0, "Those": 0, "What": 93}
 def test_the_trunk_does_not_grow() -> None:
     figures = {
         "files": len(TRUNK),
-        "lines": trunk_lines(),
+        "lines": trunk_lines()[0],
         "lines that name an option": branches()[1],
     }
     assert {name: n for name, n in figures.items() if n > CEILINGS[name]} == {}
+
+
+def test_the_trunk_says_why() -> None:
+    lines, comments = trunk_lines()
+    assert comments / lines >= COMMENTS_MIN
 
 
 def test_docstrings_begin_with_nouns() -> None:
