@@ -20,7 +20,8 @@ class PictureFamily(NamedTuple):
     layout: Callable[[PictureInputs, int, "PictureLayout"], str]
     """Returns the text for a picture of so many rows."""
     given: Callable[["PictureLayout"], dict[str, Any]] = lambda layout: {}
-    """Returns what the image processor is given besides the picture."""
+    """Returns what the image processor is given besides the picture: it goes before what the
+    checkpoint says of it, as in Transformers' processors of text and pictures."""
     is_nested: bool = False
     """Whether it takes a list of pictures for each text."""
     places: Callable[[PictureInputs, Any], Places] | None = None
@@ -94,8 +95,12 @@ FAMILIES = {
     ),
     "Idefics3ForConditionalGeneration": TILED,
     "SmolVLMForConditionalGeneration": TILED,
-    "InternVLForConditionalGeneration": PictureFamily(_between_names),
-    "Gemma3ForConditionalGeneration": PictureFamily(_in_paragraphs, is_mutual=True, shown=BEGIN),
+    "InternVLForConditionalGeneration": PictureFamily(
+        _between_names, lambda _: {"crop_to_patches": True}
+    ),
+    "Gemma3ForConditionalGeneration": PictureFamily(
+        _in_paragraphs, lambda _: {"do_pan_and_scan": False}, is_mutual=True, shown=BEGIN
+    ),
     "Qwen2VLForConditionalGeneration": IN_SECTIONS,
     "Qwen2_5_VLForConditionalGeneration": IN_SECTIONS,
     "Qwen3VLForConditionalGeneration": PictureFamily(

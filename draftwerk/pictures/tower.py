@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.pictures.layouts import FAMILIES, PictureLayout
-from draftwerk.pictures.mmproj.mmproj_tower import TowerParts, mmproj_tower
+from draftwerk.pictures.mmproj.mmproj_tower import mmproj_tower
 from draftwerk.pictures.picture_sources import source_path
 from draftwerk.pictures.placeholders import ROWS_MAX, key_of
 from draftwerk.pictures.tower_messages import PictureRead, PictureWork, TowerOptions
+from draftwerk.pictures.tower_parts import TowerParts, checkpoint_tower, try_processor
 
-API: Any = transformers
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 PIXELS_MAX = 2**25
 """Most pixels of a picture, known before it is unpacked."""
@@ -30,8 +29,6 @@ MUTUAL_MAX = 512
 """Rows of a picture that see each other, at most: as many as layers with windows take at once."""
 TRIAL = {"image_grid_thw": [[1, 8, 8]]}
 """A picture's grid, for which a configuration is refused before there is any."""
-TINY = 2
-"""Tokens of the text model that is loaded around the tower; none of it is used."""
 
 
 class Tower:
@@ -48,6 +45,8 @@ class Tower:
             raise Refused(f"the tokenizer has no token {config.image_token_id}, the picture's")
         vision = config.vision_config
         self.layout = PictureLayout(picture, config, getattr(vision, "patch_size", 1))
+        self._given = self.family.given(self.layout)
+        try_processor(self.processor, self.family.is_nested, self._given)
         if self.family.places is not None:
             self.family.places(TRIAL, config)
         self.rows_max = MUTUAL_MAX if self.family.is_mutual else ROWS_MAX
@@ -60,10 +59,16 @@ class Tower:
             image = opened(work.data, work.media_type)
         except ValueError as error:
             return PictureRead(fault=str(error))
-        given = [[image]] if self.family.is_nested else [image]
-        more = self.family.given(self.layout)
-        inputs = self.processor(images=given, return_tensors=None, **more)
-        rows = self._rows(inputs)
+        try:
+            inputs, rows = self._rows(image)
+        except Exception as error:  # a size, for one, that its processor leaves as it is
+            if isinstance(error, MemoryError) or "can't allocate" in str(error):
+                raise MemoryError from error
+            width, height = image.size
+            said = f"this model takes no picture of {width} x {height} pixels: {str(error)[:200]}"
+            return PictureRead(fault=said)
+        if not rows.isfinite().all():
+            return PictureRead(fault="this model makes no finite numbers of it")
         if len(rows) > self.rows_max:
             said = f"it would be {len(rows)} tokens; {self.rows_max} are the most"
             return PictureRead(fault=said)
@@ -86,14 +91,17 @@ class Tower:
         return PictureRead(text, len(rows), path.stat().st_size, source, features)
 
     @torch.inference_mode()
-    def _rows(self, inputs: Any) -> torch.Tensor:
+    def _rows(self, image: Image.Image) -> tuple[Any, torch.Tensor]:
+        """Return what the processor makes of a picture, and its rows."""
+        given = [[image]] if self.family.is_nested else [image]
+        inputs = self.processor(images=given, return_tensors=None, **self._given)
         known = {
             name: torch.as_tensor(np.array(value)) for name, value in inputs.items() if name in READ
         }
         found = self.model.get_image_features(**known)
         parts = [found.pooler_output, *(getattr(found, "deepstack_features", None) or ())]
         joined = [torch.cat([each.reshape(-1, each.shape[-1]) for each in part]) for part in parts]
-        return torch.cat(joined, 1).float().contiguous()
+        return inputs, torch.cat(joined, 1).float().contiguous()
 
 
 def opened(data: bytes, media_type: str = "") -> Image.Image:
@@ -123,22 +131,4 @@ def opened(data: bytes, media_type: str = "") -> Image.Image:
 def _parts(options: TowerOptions) -> TowerParts:
     if options.mmproj:
         return mmproj_tower(Path(options.mmproj), options.picture_id)
-    config = API.AutoConfig.from_pretrained(options.directory)
-    processor = API.AutoImageProcessor.from_pretrained(options.directory, backend="pil")
-    return TowerParts(config, processor, _without_text(Path(options.directory), config))
-
-
-def _without_text(directory: Path, config: Any) -> Any:
-    """Return a model whose text part has no layers and next to no tokens."""
-    text = config.get_text_config()
-    text.num_hidden_layers, text.vocab_size = 0, TINY
-    if getattr(text, "layer_types", None):
-        text.layer_types = []
-    text.pad_token_id = text.bos_token_id = text.eos_token_id = config.pad_token_id = None
-    kind = getattr(API, config.architectures[0])
-    API.utils.logging.set_verbosity_error()
-    API.utils.logging.disable_progress_bar()
-    model = kind.from_pretrained(
-        directory, config=config, dtype=torch.float32, ignore_mismatched_sizes=True
-    )
-    return model.model.eval()
+    return checkpoint_tower(Path(options.directory))

@@ -1,7 +1,7 @@
 """The tower of an `mmproj` file, as Transformers' own: its configuration, processor and weights."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import gguf
 import torch
@@ -11,20 +11,13 @@ from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3I
 from draftwerk.model.checkpoint.gguf_source import dequantised
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.pictures.mmproj.mmproj_file import Mmproj, read_mmproj
+from draftwerk.pictures.tower_parts import TowerParts
 
 API: Any = transformers
 TEXT_PARTS = ("model.text_model.", "lm_head.")
 """Beginnings of the names of what a tower has not."""
 SPLITS_MAX = 4
 """Tiles along the longer side, where a file does not say how large a picture may be."""
-
-
-class TowerParts(NamedTuple):
-    """A tower that is loaded."""
-
-    config: Any
-    processor: Any
-    model: Any
 
 
 def mmproj_tower(path: Path, picture_id: int) -> TowerParts:
