@@ -10,7 +10,13 @@ from draftwerk.model.text.templates.chat_template import TemplateMessage
 from draftwerk.model.text.tokenizer import TemplateInput, TextTokenizer
 from draftwerk.model.text.turns import Turn
 from draftwerk.pictures.picture_store import KeptPicture, PictureStore
-from draftwerk.pictures.placeholders import MARK, place_of, placeholders, without_placeholders
+from draftwerk.pictures.placeholders import (
+    MARK,
+    mark_of,
+    place_of,
+    placeholders,
+    without_placeholders,
+)
 from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
 
 GONE = (
@@ -40,12 +46,13 @@ class PicturedText(TextTokenizer):
 
     def message_of(self, turn: Turn) -> dict[str, Any]:
         """Return a turn as templates take it, with a part for each picture."""
-        message = super().message_of(turn)
-        if not MARK.search(turn.content):
-            return message
-        content = message["content"]
-        texts = [content] if isinstance(content, str) else [part["text"] for part in content]
-        return {**message, "content": [part for text in texts for part in _parts(text)]}
+        return _in_parts(super().message_of(turn))
+
+    def worded(
+        self, messages: Sequence[TemplateMessage], tools: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return a conversation whose calls are in words, its pictures in their places."""
+        return [*map(_in_parts, super().worded([*map(_as_texts, messages)], tools))]
 
     def _rendered(self, asked: TemplateInput, messages: Sequence[TemplateMessage]) -> str:
         """Return a conversation's text, with its pictures' layouts. Raises ValueError."""
@@ -127,6 +134,24 @@ class PicturedText(TextTokenizer):
         if -1 in found or next(rows, None) is not None:
             raise ValueError(NOT_SHOWN)
         return found
+
+
+def _in_parts(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with a part for each mark in its texts."""
+    content = message["content"]
+    texts = [content] if isinstance(content, str) else [part["text"] for part in content or ()]
+    if not any(map(MARK.search, texts)):
+        return message
+    return {**message, "content": [part for text in texts for part in _parts(text)]}
+
+
+def _as_texts(message: TemplateMessage) -> dict[str, Any]:
+    """Return a message with a mark for each part that is a picture."""
+    content = message["content"]
+    if not isinstance(content, list):
+        return {**message}
+    texts = (mark_of(part["digest"]) if "digest" in part else part["text"] for part in content)
+    return {**message, "content": "".join(texts)}
 
 
 def _digests(messages: Sequence[TemplateMessage]) -> Iterator[str]:

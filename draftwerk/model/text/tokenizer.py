@@ -252,8 +252,15 @@ class TextTokenizer(VocabularyText):
         variables: dict[str, Any],
     ) -> str:
         if self.own_format is not None and (tools or any(map(has_calls, messages))):
-            return self.render_chat(worded(self.own_format, messages, tools), **variables)
+            return self.render_chat(self.worded(messages, tools), **variables)
         return self.render_chat(messages, tools=list(tools) or None, **variables)
+
+    def worded(
+        self, messages: Sequence[TemplateMessage], tools: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return a conversation whose calls are in words, for a template that knows of none."""
+        assert self.own_format is not None, "calls of a model without a format"
+        return worded(self.own_format, messages, tools)
 
     def message_of(self, turn: Turn) -> dict[str, Any]:
         """Return a turn as templates take it."""

@@ -27,8 +27,10 @@ def parts_of(*texts: str) -> list[dict[str, str]]:
 
 
 def text_of(content: Any) -> Any:
-    """Return the text of a content's parts."""
-    return "".join(each["text"] for each in content) if isinstance(content, list) else content
+    """Return the text of a content's parts; others have none."""
+    return (
+        "".join(each.get("text", "") for each in content) if isinstance(content, list) else content
+    )
 
 
 def content_forms(render: Render) -> dict[str, ContentForm]:

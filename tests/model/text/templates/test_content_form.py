@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from draftwerk.actors.client_prompts import ChatMessage
+from draftwerk.model.text.templates.content_form import text_of
 from tests.model.text.samples.call_templates import HERMES
 from tests.model.text.samples.tool_templates import EITHER, PARTS_ALONE
 from tests.model.text.templates.test_chat_template import expected
@@ -31,3 +32,8 @@ def test_several_parts_stay_parts_where_the_template_shows_them(tmp_path: Any) -
     assert plain.render_chat([plain.message_of(turn)]).startswith(
         "<|im_start|>user\none two<|im_end|>"
     )
+
+
+def test_parts_that_are_no_texts_have_none() -> None:
+    """A picture where a template shows texts alone is missed behind it, and refused."""
+    assert text_of([{"type": "text", "text": "A"}, {"type": "image"}]) == "A"
