@@ -20,7 +20,9 @@ PARTS = {"image_url": "text", "input_image": "input_text", "image": "text"}
 """Types of parts that are pictures, and of a text beside each."""
 WHERE = ("content", "output")
 """Fields of a message, or of a result of a tool, that have parts."""
-DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?((?:;[\w.+-]+=[^;,]*)*)(;base64)?,", re.ASCII)
+DATA_URL = re.compile(
+    r"data:([\w.+-]+/[\w.+-]+)?((?:;[\w.+-]+=[^;,]*)*)(;base64)?,", re.ASCII | re.IGNORECASE
+)
 BYTES_MAX = 20 * 2**20
 DETAILS = ("auto", "low", "high", "original", None)
 """How closely a picture is to be looked at: its model's processor decides that."""
@@ -53,7 +55,7 @@ def pictures_in(tree: Any, is_ollama: bool) -> Iterator[SentPicture]:
         return
     if "receipts" in tree:
         yield from _alone(_listed(tree.get("pictures")))
-    for name in ("messages", "input"):
+    for name in ("messages", "input", "items"):
         yield from _within(tree.get(name), name)
 
 
@@ -163,7 +165,7 @@ def _checked_url(url: Any, field: str) -> str:
     if found is None:
         said = f"`{field}` is no data URL of a picture in base64."
         raise refused(said, field, "invalid" if url.startswith("data:") else "unsupported")
-    if not (found[1] or "").startswith("image/") or not found[3]:
+    if not (found[1] or "").lower().startswith("image/") or not found[3]:
         said = f"`{field}` must be a data URL of a picture in base64."
         raise refused(said, field, "invalid")
     return url[found.end() :]
@@ -184,7 +186,7 @@ def _source(part: dict[str, Any], path: str) -> tuple[str, str, str]:
         raise refused(f"`{field}` must be base64 or url.", field, "unsupported")
     field = f"{path}.source.data"
     media_type, data = source.get("media_type"), source.get("data")
-    if not isinstance(media_type, str) or not media_type.startswith("image/"):
+    if not isinstance(media_type, str) or not media_type.lower().startswith("image/"):
         said = f"`{path}.source.media_type` must be a picture's."
         raise refused(said, f"{path}.source.media_type", "invalid")
     if not isinstance(data, str):

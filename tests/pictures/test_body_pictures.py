@@ -43,6 +43,12 @@ def test_parts_of_openai_become_texts() -> None:
     assert found["messages"][0]["content"] == [text("A"), text(FIRST), text(SECOND)]
 
 
+def test_schemes_and_types_are_of_any_case() -> None:
+    url = URL.replace("data:image/png;base64", "DATA:IMAGE/PNG;Base64")
+    parts = [{"type": "image_url", "image_url": url}, source(media_type="IMAGE/PNG")]
+    assert len(list(pictures_in({"messages": [{"content": parts}]}, False))) == 2
+
+
 def test_parts_of_responses_become_texts_also_in_results_of_tools() -> None:
     part = {"type": "input_image", "image_url": URL}
     found = changed(

@@ -242,6 +242,102 @@ async def test_stock_clients_send_pictures(served: Served) -> None:
     assert "vision" in ((await client.show("m")).capabilities or [])
 
 
+TOOL: Any = {
+    "type": "function",
+    "function": {"name": "look", "parameters": {"type": "object", "properties": {}}},
+}
+
+
+async def test_pictures_stand_beside_tools_that_a_template_knows_nothing_of(
+    served: Served,
+) -> None:
+    """Calls and results are in words then, and pictures stay in their places among these."""
+    more: Any = {"tools": [TOOL], "max_tokens": 200}
+    reply = await answer(served, "Look at ", ONE, ".", tool_choice="required", **more)
+    assert reply.usage.prompt_tokens_details.image_tokens == 16
+    (call,) = reply.choices[0].message.tool_calls
+    assert call.function.name == "look"
+    result = {"role": "tool", "tool_call_id": call.id, "content": asked(OTHER, "!")[0]["content"]}
+    turns: Any = [
+        *asked(ONE, QUESTION),
+        {"role": "assistant", "content": None, "tool_calls": [call.model_dump()]},
+        result,
+    ]
+    own = await served.openai.chat.completions.create(model="m", messages=turns, **more)
+    assert own.usage.prompt_tokens_details.image_tokens == 32
+    data = base64.b64encode(ONE).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    blocks = [
+        {
+            "type": "tool_result",
+            "tool_use_id": "a",
+            "content": [{"type": "image", "source": source}],
+        }
+    ]
+    use = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+    body = {
+        "model": "m",
+        "max_tokens": 4,
+        "tools": [{"name": "look", "input_schema": {"type": "object"}}],
+        "messages": [
+            {"role": "user", "content": "A"},
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": blocks},
+        ],
+    }
+    found = await served.http.post("/v1/messages", json=body)
+    assert found.status_code == 200, found.text
+
+
+async def socket_events(served: Served, *sent: dict[str, Any]) -> list[Any]:
+    """Return what a socket answers, up to the end of each response."""
+    asked_for: list[Any] = [{"type": "websocket.connect"}]
+    asked_for += [
+        {"type": "websocket.receive", "text": msgspec.json.encode(each).decode()} for each in sent
+    ]
+    found, over = list[Any](), asyncio.Event()
+
+    async def receive() -> Any:
+        if asked_for:
+            return asked_for.pop(0)
+        await over.wait()
+        return {"type": "websocket.disconnect"}
+
+    async def send(message: Any) -> None:
+        if "text" in message:
+            found.append(msgspec.json.decode(message["text"]))
+            ends = sum(
+                each["type"] in ("response.incomplete", "response.completed", "error")
+                for each in found
+            )
+            if ends == len(sent):
+                over.set()
+
+    scope = {"type": "websocket", "path": "/v1/responses", "headers": [], "subprotocols": []}
+    await served.app(scope, receive, send)
+    return found
+
+
+async def test_sockets_and_conversations_take_pictures_too(served: Served) -> None:
+    part = {"type": "input_image", "image_url": url_of(ONE)}
+    turn = {"role": "user", "content": [part, {"type": "input_text", "text": QUESTION}]}
+    more: Any = {"model": "m", "temperature": 0, "max_output_tokens": COUNT}
+    event = {"type": "response.create", "input": [turn], **more}
+    wrong = {**part, "image_url": "data:image/png;base64,AAAA"}
+    bad = {**event, "input": [{"role": "user", "content": [wrong]}]}
+    found = await socket_events(served, event, bad)
+    texts = [each["text"] for each in found if each["type"] == "response.output_text.done"]
+    assert [text.rstrip("\ufffd") for text in texts] == [expected(served, ONE, QUESTION)]
+    (error,) = [each["error"] for each in found if each["type"] == "error"]
+    assert error["param"] == "input[0].content[0].image_url"
+    made = await served.http.post("/v1/conversations", json={"items": [turn]})
+    assert made.status_code == 200, made.text
+    body = {**more, "conversation": made.json()["id"], "input": "And?"}
+    reply = await served.http.post("/v1/responses", json=body)
+    assert reply.json()["usage"]["input_tokens_details"]["image_tokens"] == 16
+    assert not any(each.users for each in served.reader.store.kept.values())
+
+
 async def test_no_kill_changes_a_text(served: Served) -> None:
     wanted = expected(served, ONE, QUESTION)
     fresh = [picture(seed) for seed in range(20, 24)]

@@ -22,6 +22,7 @@ from draftwerk.api.shared.errors import ApiError, ClientGoneError, invalid, refu
 from draftwerk.api.shared.handling import SENT, held_body, state_of, tenant_of
 from draftwerk.api.shared.memory import HeldBody
 from draftwerk.api.shared.models import HOLDS
+from draftwerk.api.shared.state import ServerState
 
 CONTAINERS_MAX = 2**14
 """Lists and objects in a body: thrice as many as a conversation of the greatest length has."""
@@ -43,13 +44,21 @@ async def body_of(
     raw = await _read(request)
     if state_of(request).recorder is not None:
         request.scope[SENT] = SentBody(request.scope["path"], raw)
-    if (reader := state_of(request).bodies) is not None:
-        holds = request.scope.setdefault(HOLDS, [])
-        raw = await reader.read(request.url.path, raw, tenant_of(request), holds)
+    holds = request.scope.setdefault(HOLDS, [])
+    raw = await known_to_schemas(
+        state_of(request), request.url.path, raw, tenant_of(request), holds
+    )
     body = decoded(raw, decoder)
     if look is not None:
         look(raw)
     return with_modules(body, state_of(request).modules[tenant_of(request)])
+
+
+async def known_to_schemas(
+    state: ServerState, path: str, raw: bytes, tenant: str, holds: list[Callable[[], None]]
+) -> bytes:
+    """Return a body whose pictures, where they are read, stay until `holds` are released."""
+    return raw if state.bodies is None else await state.bodies.read(path, raw, tenant, holds)
 
 
 async def _read(request: Request) -> bytes:

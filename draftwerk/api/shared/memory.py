@@ -5,6 +5,7 @@ A body of up to 1 MiB needs no room: there are no more of these than connections
 that counts as it comes, until its request has been answered, which is how long its text is held.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from draftwerk.api.shared.errors import ApiError
@@ -50,6 +51,8 @@ class HeldBody:
 
     room: BodyRoom
     taken: int = 0
+    holds: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    """Give back what else it holds."""
 
     def expect(self, size: int) -> None:
         """Raise the 503 for a body of so many bytes if there is no room for it now."""
@@ -69,6 +72,8 @@ class HeldBody:
         """Give the room back."""
         self.room.taken -= self.taken
         self.taken = 0
+        while self.holds:
+            self.holds.pop()()
 
     def _missing(self, size: int) -> int:
         return max(0, size - ROOM_FREE - self.taken)
@@ -83,7 +88,7 @@ class HeldMessages:
 
     def hold(self, size: int) -> HeldBody:
         """Take room for one of so many bytes. Raises as `HeldBody.expect`."""
-        self.under_way = [each for each in self.under_way if each.taken]
+        self.under_way = [each for each in self.under_way if each.taken or each.holds]
         held = HeldBody(self.room)
         held.grow(size)
         self.under_way.append(held)

@@ -1,12 +1,13 @@
 """Bounds of memory: when the guard refuses, and how large bodies share their room."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from draftwerk.api.shared.config import ConfigError, load
 from draftwerk.api.shared.errors import ApiError
-from draftwerk.api.shared.memory import ROOM_FREE, BodyRoom, HeldBody, MemoryGuard
+from draftwerk.api.shared.memory import ROOM_FREE, BodyRoom, HeldBody, HeldMessages, MemoryGuard
 from tests.api.conftest import serving
 from tests.api.support.fake_engine import FakeEngine
 from tests.support.waiting import until
@@ -48,6 +49,19 @@ def test_what_is_beyond_the_first_megabyte_counts_as_it_comes() -> None:
     one.release()
     assert room.taken == 30
     other.grow(ROOM_FREE + 100)
+
+
+def test_a_message_gives_back_what_else_it_holds_at_its_end_and_at_its_sockets() -> None:
+    given, messages = list[str](), HeldMessages(BodyRoom(100))
+    for name in ("ended", "under way"):
+        messages.hold(1).holds.append(partial(given.append, name))
+    ended, _ = messages.under_way
+    ended.release()
+    ended.release()
+    assert given == ["ended"]
+    messages.hold(1)
+    messages.release()
+    assert given == ["ended", "under way"]
 
 
 async def test_large_bodies_that_wait_for_answers_leave_no_room_for_others() -> None:

@@ -32,13 +32,19 @@ from draftwerk.api.openai.responses.responses_translate import (
     responses_options,
     responses_plan,
 )
-from draftwerk.api.openai.responses.socket_messages import CloseError, message_bytes, stream_of
+from draftwerk.api.openai.responses.socket_messages import (
+    ClientMessage,
+    CloseError,
+    client_message,
+    message_bytes,
+    stream_of,
+)
 from draftwerk.api.requests.decode import decoded
 from draftwerk.api.requests.half_answers import check_goes_on, taken_apart
 from draftwerk.api.requests.model_choice import named, served_as
 from draftwerk.api.requests.prompts.prompt_modules import with_modules
 from draftwerk.api.requests.tool_notes import note_weakened, tool_notes
-from draftwerk.api.shared.calls import Call, SentBody
+from draftwerk.api.shared.calls import Call
 from draftwerk.api.shared.errors import (
     ApiError,
     ClientGoneError,
@@ -47,7 +53,7 @@ from draftwerk.api.shared.errors import (
     refused,
 )
 from draftwerk.api.shared.handling import RequestContext
-from draftwerk.api.shared.memory import BodyRoom, HeldBody, HeldMessages
+from draftwerk.api.shared.memory import BodyRoom, HeldMessages
 from draftwerk.api.shared.models import Release, models_of
 from draftwerk.api.shared.response_store import KeptResponses
 from draftwerk.api.shared.state import ServerState
@@ -117,7 +123,7 @@ class Socket:
                 return
             raw = message_bytes(message, self.state.settings.body_bytes)
             try:
-                self._take(raw, group)
+                await self._take(raw, group)
             except ApiError as error:
                 if error.code == "invalid_json":
                     raise CloseError(1007, "That is not JSON.") from None
@@ -135,45 +141,44 @@ class Socket:
                 if not self.streams:
                     raise CloseError(1001, "Idle.") from None
 
-    def _take(self, raw: bytes, group: asyncio.TaskGroup) -> None:
+    async def _take(self, raw: bytes, group: asyncio.TaskGroup) -> None:
         """Handle an event, whose bytes take room until a response that it asked for has ended."""
         held = self.messages.hold(len(raw))
         try:
-            self._handle(raw, held, group)
+            message = await client_message(self.state, raw, self.scope.get("tenant", ""), held)
+            self._handle(message, group)
         except ApiError:
             held.release()
             raise
 
-    def _handle(self, raw: bytes, held: HeldBody, group: asyncio.TaskGroup) -> None:
-        event = decoded(raw, CLIENT_EVENT)
+    def _handle(self, message: ClientMessage, group: asyncio.TaskGroup) -> None:
+        event = decoded(message.raw, CLIENT_EVENT)
         if event.type == "response.create":
             try:
-                self._create(raw, held, event.stream_id, group)
+                self._create(message, event.stream_id, group)
             except ApiError:
                 self._evict(event)
                 raise
         elif event.type == "response.cancel":
             self._cancel(event)
-            held.release()
+            message.held.release()
         else:
             raise refused(f"There is no event {event.type!r}.", "type", "unknown_event")
 
     def _create(
-        self, raw: bytes, held: HeldBody, stream_id: str | None, group: asyncio.TaskGroup
+        self, message: ClientMessage, stream_id: str | None, group: asyncio.TaskGroup
     ) -> None:
         if self.state.draining:
             raise draining()
         self.serial += 1
         response_id = f"resp_{self.scope['request_id']}_{self.serial}"
         modules = self.state.modules[self.scope.get("tenant", "")]
-        body = with_modules(decoded(raw, RESPONSES), modules)
+        body = with_modules(decoded(message.raw, RESPONSES), modules)
         if body.stream is False:
             raise refused("A socket always streams.", "stream", "unsupported")
         if body.background:
             raise refused("A socket keeps no stream.", "background", "unsupported")
-        is_recorded = self.state.recorder is not None
-        sent = SentBody("/v1/responses", raw) if is_recorded else None
-        requested = PendingResponse(body, response_id, stream_id, held, sent)
+        requested = PendingResponse(body, response_id, stream_id, message.held, message.sent)
         self._check_room()
         stream = self.streams.get(stream_id)
         if stream is not None:
