@@ -344,9 +344,9 @@ def test_large_classes_are_found(member: str) -> None:
 
 CEILINGS = {"files": 51, "lines": 8760, "lines that name an option": 435}
 """Of the files that a plain request crosses. They only fall: `python -m validation.trunk`."""
-COMMENTS_MIN = 0.0105
+COMMENTS_MIN = 0.03
 """Comments by lines of those files; it only rises."""
-FIRST_WORDS_MAX = {"Of": 1, "That": 0, "Those": 0, "What": 93}
+FIRST_WORDS_MAX = {"Of": 1, "That": 0, "Those": 0, "What": 92}
 """Docstrings that begin so where a noun would do. They only fall, too."""
 
 

@@ -34,7 +34,8 @@ def check_request(
 
 
 def events_max(options: Options, tokens_max: int) -> int:
-    """Return how many events a request has at most: in a mailbox of so many no reader stalls us.
+    """Return the most events that one request can produce. A mailbox of that size never fills, so a
+    slow client cannot block the pipeline.
 
     Each choice has at most `tokens_max` deltas and an ending, and the request one Started.
     """

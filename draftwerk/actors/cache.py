@@ -46,9 +46,11 @@ class Cache:
     async def run(self) -> None:
         """Drain the mailbox, then plan once: all that has come meanwhile shares the round.
 
-        The next round leaves before the last one's text, which lets it pass on its way.
+        The next round is sent before the last one's text is, so the device starts first.
         """
         while True:
+            # More than one where a round took long: their requests share the next one, and none
+            # waits for a round of its own.
             messages = await self._messages()
             decided_s = self.clock()
             with self.trace.span("cache", "commit and plan"):

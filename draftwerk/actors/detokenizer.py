@@ -72,6 +72,8 @@ class Detokenizer:
 
     async def _deliver(self, generated: RoundOutputs) -> None:
         for number, piece in enumerate(generated.pieces, start=1):
+            # The text of many rows is one long stretch of Python: the next round's verdict may be
+            # there already.
             if number % PIECES_MAX == 0:
                 await checkpoint()
             if events := tuple(self._events(piece)):
@@ -104,6 +106,7 @@ class Detokenizer:
         )
         if opened.options.written.tokens:
             choice.go_on(opened.options.written)
+        # Read once more, so that stop strings and the reply's parts go on where the client is.
         for token in committed:
             choice.push(token)
         if committed:
@@ -142,6 +145,8 @@ class Detokenizer:
                 retry_after_ms=piece.retry_after_ms,
             )
             return
+        # A stop string may come in the middle of what a round decided: the client gets nothing
+        # behind it.
         kept, text, stop = self._read(choice, piece.tokens)
         if kept or piece.hypothesis or piece.scored:
             yield Delta(

@@ -39,6 +39,7 @@ class Engine:
             parts.options.policy(),
         )
         self._pipeline = Pipeline(parts, self._measurements)
+        # It outlives every pipeline: the next one is filled from it.
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
         self._drain_rate = DrainRate()
         self._restarts = 0
@@ -76,12 +77,16 @@ class Engine:
             committed=committed,
             ended=ended,
         )
+        # A place for every event that the request can have: a slow client cannot block the
+        # pipeline.
         events, stream = mailbox[Event](events_max(options, self._parts.tokens_max))
         entry = self._ledger.open(submit, events)
         try:
             with stream:
                 yield stream
         finally:
+            # Every way out comes here: the last event, an error, and a client that goes at any
+            # await.
             self._ledger.leave(entry)
             self._parts.audit.offer(entry)
 
@@ -137,12 +142,15 @@ class Engine:
             try:
                 self._running = True
                 await self._pipeline.run(self._ledger)
+            # Not BaseException: what is cancelled ends, and is not started again.
             except Exception as error:
                 self._running = False
                 report(error)
                 now = anyio.current_time()
                 cache = self._pipeline.cache
                 had_model = self._pipeline.verifier.up
+                # Failures between which something was done may come now and then; those that come
+                # one right after another must end.
                 fruitful = cache.committed > 0 or now - begun > LONG_LIFE_S
                 pause_s = limit.pause(now, fruitful=fruitful)
                 if pause_s is None:
@@ -235,6 +243,7 @@ async def running(parts: EngineParts) -> AsyncGenerator[Engine]:
             tasks.start_soon(engine.supervise)
             tasks.start_soon(parts.audit.run, engine)
             yield engine
+            # Before the actors are cancelled: what they write to the store is not cut off.
             with anyio.move_on_after(FLUSH_S):
                 await engine.flush()
             tasks.cancel_scope.cancel()

@@ -86,6 +86,7 @@ class EngineParts:
 
 def cache_pools(parts: EngineParts) -> CachePools:
     """Return empty pools of the cache: blocks, and what a model's layers need besides."""
+    # Rows under way of one sequence: run-ahead plans one behind another, and each has its states.
     count, size, rows = parts.block_count, parts.block_size, 1 + parts.limits.run_ahead
     kinds = (sizes.kind(count, size, rows) for sizes in parts.kinds)
     pools = tuple(kind for kind in kinds if kind is not None)

@@ -112,6 +112,7 @@ class Entry:
     def resubmission(self) -> Submit:
         """Return the message that takes the request up where its client's text ends."""
         options = self.submit.options
+        # Its client has these log-probabilities; the prompt before them may come from the cache.
         scored_from = options.scored_from + self.scored
         return msgspec.structs.replace(
             self.submit,
@@ -167,8 +168,9 @@ class Ledger:
         taken for the cause and fails, so that the others can finish.
         """
         for entry in list(self.entries.values()):
-            if (found := computed_counts.get(entry.submit.request_id)) is not None:
-                entry.suspect(found)
+            # Others waited, or were not in the step that failed: they cannot be its cause.
+            if (computed_count := computed_counts.get(entry.submit.request_id)) is not None:
+                entry.suspect(computed_count)
             if entry.over or entry.cancelled:
                 self._forget(entry)  # Nothing of it is left in the new actors.
             elif entry.suspicion > SUSPICION_MAX:
@@ -192,6 +194,8 @@ class Ledger:
     def _tell(self, entry: Entry, event: Event) -> None:
         is_repeated = isinstance(event, Started) and entry.started
         if not entry.over and not is_repeated:
+            # No await between the two: what is recorded is what was delivered, whenever a crash
+            # comes.
             entry.record(event)
             _hand_over(entry, event)
             self._release(entry, event)
@@ -209,6 +213,8 @@ class Ledger:
         )
         if entry.over:
             entry.events.close()
+            # Some actor may hold something of it: the entry stays until the Cancel comes back as
+            # Closed, so that its id is not used again before.
             if not cache_knows or entry.ended_early:
                 self.leave(entry)
             elif not entry.cancelled:

@@ -85,6 +85,8 @@ class MailboxQueue:
             raise anyio.ClosedResourceError
         if not self.is_read:
             raise anyio.BrokenResourceError
+        # The one that is woken has not run yet: until it does, its message does not count against
+        # the bound.
         if self.receivers:
             self.waking += 1
             self.receivers.popleft().set()
@@ -137,6 +139,7 @@ class MailboxQueue:
         try:
             await taken.wait()
         finally:
+            # Still there, though woken: an end was closed, and the message was never taken in.
             if left := (taken, stamped) in self.senders:
                 self.senders.remove((taken, stamped))
         if left:
@@ -144,9 +147,9 @@ class MailboxQueue:
 
     def _first_event(self) -> anyio.Event:
         """Make an event; those after it need not ask which event loop runs."""
-        found = anyio.Event()
-        self.make_event = type(found)
-        return found
+        event = anyio.Event()
+        self.make_event = type(event)
+        return event
 
     def _first_time(self) -> float:
         """Return the time; the event loop's own clock tells it from then on."""
@@ -158,6 +161,7 @@ class MailboxQueue:
         while self.receivers:
             self.waking += 1
             self.receivers.popleft().set()
+        # They stay in the queue, by which each sees that its message was not taken in.
         for taken, _ in self.senders:
             taken.set()
 

@@ -48,6 +48,7 @@ class Pipeline:
     """One generation of actors and their mailboxes; after a crash comes the next."""
 
     def __init__(self, parts: EngineParts, measurements: Measurements) -> None:
+        # These and the other measurements go on counting in the next pipeline.
         waits = measurements.waits
         pipeline_depth = parts.limits.pipeline_depth
         # A live request sends one Submit, a Cancel for each choice at most, and one for the whole.
@@ -82,6 +83,7 @@ class Pipeline:
         self.tier_two = tier_two_actors(parts, scheduler, namer, self.to_cache.outbox)
 
         proposer = parts.proposer()
+        # Where the target's process drafts, a round passes no draft actor.
         to_rounds = self.to_verifier if proposer is None else self.to_draft
 
         self.tokenizer = Tokenizer(
@@ -160,6 +162,7 @@ class Pipeline:
         checked = 0
         while True:
             await anyio.sleep(INSPECT_S)
+            # When idle, as a check walks over every block, and no request shall wait for that.
             if self.cache.scheduler.idle and self.cache.committed > checked:
                 checked = self.cache.committed
                 self.check()
@@ -176,8 +179,11 @@ class Pipeline:
                 actors.start_soon(self.verifier.run)
                 actors.start_soon(self.detokenizer.run)
                 actors.start_soon(self._inspect)
+                # The ledger is no actor, since it outlives this group: what the actors send is put
+                # into it here.
                 async for message in self.to_ledger.inbox:
                     ledger.deliver(message)
         finally:
+            # Senders see that this pipeline is over, and what they had stays theirs.
             for port in self.ports.values():
                 port.close()

@@ -20,14 +20,16 @@ class StopScanner:
         if not self.stops:
             return text, ""
         self.held += text
-        found = [
+        # In all that is held, not in the new text alone: a stop string may be cut anywhere.
+        occurrences = [
             (at + len(stop), at, stop) for stop in self.stops if (at := self.held.find(stop)) >= 0
         ]
-        if found:
+        if occurrences:
             # The first to be complete, as if the text had come character by character.
-            _, at, stop = min(found)
+            _, at, stop = min(occurrences)
             sent, self.held = self.held[:at], ""
             return sent, stop
+        # Only what may yet become a stop string is held: all else reaches the client at once.
         keep = max(overlap(self.held, stop) for stop in self.stops)
         cut = len(self.held) - keep
         sent, self.held = self.held[:cut], self.held[cut:]

@@ -81,6 +81,7 @@ class Tokenizer:
             async for message in self.inbox:
                 match message:
                     case Submit():
+                        # Before the task begins: the next message may be its Cancel already.
                         self._held[message.request_id] = []
                         encoders.start_soon(self._serve, message)
                     case Cancel():
@@ -146,6 +147,7 @@ class Tokenizer:
             blend=located(submit.options, spans).blend,
             prediction=expected,
             arrived_s=submit.arrived_s,
+            # Of a resumed request, the client has had the first token long ago.
             times=None if submit.committed else _times(submit, taken_s, self.clock()),
             committed=submit.committed,
             ended=submit.ended,
@@ -155,6 +157,8 @@ class Tokenizer:
         with anyio.move_on_after(self.limits.encode_s):
             try:
                 return await self.worker.run(work)
+            # A ValueError is the request's fault; an OSError is that of the process that reads it,
+            # which may be back a moment later.
             except ValueError as error:
                 raise RefusedError(str(error), field) from error
             except OSError as error:
@@ -169,11 +173,11 @@ def tokens_of(text: TextTools, prompt: Prompt) -> tuple[tuple[int, ...], Spans]:
     """
     match prompt:
         case Chat():
-            asked = prompt.messages, prompt.tools, prompt.variables
+            conversation = prompt.messages, prompt.tools, prompt.variables
             if any(message.segments for message in prompt.messages):
-                tokens, spans = text.encode_segments(*asked)
+                tokens, spans = text.encode_segments(*conversation)
                 return tuple(tokens), tuple(spans)
-            return tuple(text.encode_chat(*asked)), ()
+            return tuple(text.encode_chat(*conversation)), ()
         case Passages():
             tokens, spans = text.encode_passages(prompt.documents, prompt.text)
             return tuple(tokens), tuple(spans)
@@ -208,6 +212,7 @@ def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str
     count, context_max = len(given), limits.context_max
     if not encoded.tokens:
         raise RefusedError("the prompt is empty", field)
+    # Placeholders stand where a picture's rows go; no vocabulary has them.
     if not all(0 <= token < vocab_size or token >= PLACEHOLDER_MIN for token in given):
         raise RefusedError(f"a token id is outside the vocabulary of {vocab_size}", field)
     if encoded.options.pooling is not None:

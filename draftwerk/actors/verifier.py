@@ -47,8 +47,10 @@ class Verifier:
                     async for proposal in self.inbox:
                         await self.model.send(proposal)
                         sent.send_nowait(proposal)
+                    # The inbox is over; the watch would never end by itself.
                     beside.cancel_scope.cancel()
             finally:
+                # A round under way still writes to pages that the next pipeline gives to others.
                 await self.model.settle()
 
     async def _answers(self, sent: Inbox[Proposal]) -> None:

@@ -81,6 +81,8 @@ class BlockPool:
 
     def take(self, count: int) -> list[int] | None:
         """Take `count` unnamed blocks, held once each, or none at all."""
+        # Before anything is evicted: who does not get all its blocks must leave the cache as it
+        # was.
         if count > self.available:
             return None
         while len(self._free) < count:
@@ -92,14 +94,14 @@ class BlockPool:
         return blocks
 
     def adopt(self, name: bytes, avoid: AbstractSet[int]) -> int | None:
-        """Have a cached block of a name whose content comes from elsewhere.
+        """Reserve a block for content that will be loaded under this name; never one in `avoid`.
 
-        It is not one of `avoid`, and nobody's: it may be written at once. None if there is none, or
-        the name is known. The longest free goes first, then what is evicted next.
+        No table holds it, so it may be written at once. None if there is none, or if the name is
+        known. The longest free goes first, then what is evicted next.
         """
         if name in self._block_by_name:
             return None
-        block = next((each for each in self._free if each not in avoid), None)
+        block = next((free for free in self._free if free not in avoid), None)
         if block is None:
             block = self._evict_next(avoid)
             if block is None:
@@ -118,6 +120,7 @@ class BlockPool:
             return None
         name = self._name_by_block.pop(block)
         del self._block_by_name[name], self._origins[block]
+        # Before it can be taken: tier two may still have to read what is in it.
         if self.watcher is not None:
             self.watcher.evicted(block, name)
         self._free.append(block)
@@ -125,6 +128,7 @@ class BlockPool:
 
     def hold(self, block: int) -> None:
         """Add a holder to a used or cached block."""
+        # What is held cannot be evicted.
         if block in self._cached:
             self._cached.remove(block)
         self._holders[block] += 1
@@ -142,6 +146,7 @@ class BlockPool:
         for block in blocks:
             self._holders[block] -= 1
             if self._holders[block] == 0:
+                # Only what has a name can be found again; the rest is as good as empty.
                 if block in self._name_by_block:
                     name = self._name_by_block[block]
                     self._cached.add(block, name, self._origins[block])
@@ -156,6 +161,7 @@ class BlockPool:
 
     def name(self, block: int, name: bytes, origin: Origin = NOWHERE) -> None:
         """Make a held, full, committed block findable; the first block of a name keeps it."""
+        # Two sequences may compute one prefix side by side; to be found, one block is enough.
         if name not in self._block_by_name and block not in self._name_by_block:
             self._block_by_name[name] = block
             self._name_by_block[block] = name

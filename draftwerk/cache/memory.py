@@ -182,6 +182,7 @@ class SequenceMemory:
         are found, or None if there is no room. What it then holds is given back by `leave`."""
         self.table.match(tokens, self.names, self._usable)
         for part in self.parts:
+            # A kind may keep less than there are blocks: the next one enters with what is left.
             count = part.enter(self.table.names)
             if count is None:
                 return None
@@ -190,6 +191,7 @@ class SequenceMemory:
         return self.slots
 
     def _usable(self, names: Sequence[bytes]) -> int:
+        # A text goes on only where all kinds know what was before: the least decides.
         return min([len(names), *(part.usable(names) for part in self.parts)])
 
     def reserve(self, slots: int) -> bool:
@@ -214,16 +216,17 @@ class SequenceMemory:
 
         Returns the copies to make, or None (and changes nothing) if a pool is too empty.
         """
+        # All pools are asked before one is changed.
         if not all(blocks.has_copies(start) for blocks in self.lists()):
             return None
         return [pair for blocks in self.lists() for pair in blocks.make_writable(start) or ()]
 
     def fields(self, slots: int) -> dict[str, Any]:
         """Return the fields of a `Row` that name its blocks as far as so many slots."""
-        found: dict[str, Any] = {"blocks": self.table.first_blocks(slots)}
+        fields: dict[str, Any] = {"blocks": self.table.first_blocks(slots)}
         for part in self.parts:
-            found.update(part.fields(slots))
-        return found
+            fields.update(part.fields(slots))
+        return fields
 
     def begin_row(self, start: int, stop: int, end: int, draft_max: int) -> RowMemory | None:
         """Return what a row uses that computes start .. stop; None if there is no room for copies.
@@ -233,6 +236,7 @@ class SequenceMemory:
         copies = self.make_writable(start)
         if copies is None:
             return None
+        # Drafts are only worth a try: they are cut to the room that there is.
         draft_max = min(draft_max, min(blocks.slots for blocks in self.lists()) - end)
         reach = end + draft_max
         fields = {"blocks": self.table.first_blocks(reach)}
@@ -243,6 +247,7 @@ class SequenceMemory:
     def commit(self, tokens: Sequence[int], start: int, computed: int) -> None:
         """Take in that the oldest row is answered, which has come from `start` to `computed`: full
         blocks are named, and what no later row reads goes home."""
+        # Counted before: the parts keep what belongs to blocks that are named just now.
         named = len(self.table.names)
         self.table.commit(tokens, computed)
         for part in self.parts:
@@ -252,6 +257,7 @@ class SequenceMemory:
 
     def fork(self) -> "SequenceMemory":
         """Return a second one over the same blocks, copy-on-write."""
+        # A part that cannot be shared stays with the first; the twin goes on from blocks alone.
         twins = (part.fork() for part in self.parts)
         return SequenceMemory(self.table.fork(), tuple(twin for twin in twins if twin is not None))
 
@@ -308,8 +314,8 @@ class CachePools:
 
         `slots_min` are what it takes at least of a kind that has a few slots for each sequence.
         """
-        own = name_space, prompt_count, salt is not None, slots_min
-        parts = (kind.part(*own) for kind in self.kinds)
+        sequence = name_space, prompt_count, salt is not None, slots_min
+        parts = (kind.part(*sequence) for kind in self.kinds)
         return SequenceMemory(
             BlockTable(self.blocks, namer, name_space, salt),
             tuple(part for part in parts if part is not None),
@@ -317,7 +323,7 @@ class CachePools:
 
     def kind(self, kind: type[Kind]) -> Kind | None:
         """Return what the model has of a kind, if anything."""
-        return next((each for each in self.kinds if isinstance(each, kind)), None)
+        return next((own_kind for own_kind in self.kinds if isinstance(own_kind, kind)), None)
 
     def all(self) -> tuple[BlockPool, ...]:
         """Return all pools."""

@@ -84,6 +84,7 @@ class Reuse:
             self._by_tenant.popitem(last=False)
         for counts in (self._all[uses], tenant[uses]):
             counts[0] = FADING * counts[0] + again
+            # A return counts as a success without a try: the share must stay one.
             counts[1] = max(FADING * counts[1] + total, counts[0])
 
     def check(self) -> None:
@@ -133,6 +134,7 @@ class CostAware:
         uses = self._returned(name, origin.name_space)
         cost = self._cost(origin.depth)
         value = self._age + self._reuse.chance(origin.name_space, uses) * cost
+        # Not below its value before it was held: what followed it may be cached, and needs it.
         value = max(value, self._values.pop(name, 0.0))
         if origin == self._after:
             value = max(value, self._above)  # what follows a block is of no use without it
@@ -146,6 +148,7 @@ class CostAware:
         entry = self._entries[block]
         self._values[entry.name] = entry.cached.value
         self._forget(block)
+        # Stale places are skipped when they come up; here, before they are most of the heap.
         if len(self._heap) > 2 * len(self._entries) + 64:
             self._heap = sorted(entry.cached for entry in self._entries.values())
 
@@ -164,6 +167,7 @@ class CostAware:
         """Take out the block to be evicted and return it; None if there are but those to avoid."""
         avoided: list[_Place] = []
         block = self._evict(avoid, avoided)
+        # Only this time: the next caller may take them.
         for place in avoided:
             heappush(self._heap, place)
         return block
@@ -172,15 +176,18 @@ class CostAware:
         while self._heap:
             cached = heappop(self._heap)
             entry = self._entries.get(cached.block)
+            # Held, overwritten or valued anew since it was put here.
             if entry is None or entry.cached is not cached:
                 continue
             if cached.block in avoid:
                 avoided.append(cached)
                 continue
+            # Back at a higher value: a tenant at its floor is passed over, not exempt for ever.
             if not avoid and self._at_floor(entry.name_space):
                 _, name, name_space, cost = entry
                 self._insert(cached.block, cached.value + cost, name, name_space, cost)
                 continue
+            # The least that there was: no cached block may be older than the age.
             self._age = max(self._age, (avoided or [cached])[0].value)
             self._forget(cached.block)
             uses = self._uses.pop(entry.name, 0)
@@ -202,7 +209,7 @@ class CostAware:
 
     def check(self) -> None:
         """Assert that every cached block can be evicted, and that tenants' counts are theirs."""
-        alive = [one for one in self._heap if self._is_current(one)]
+        alive = [place for place in self._heap if self._is_current(place)]
         assert len(alive) == len(self._entries), "a cached block is in the heap once"
         counts = Counter(entry.name_space for entry in self._entries.values())
         assert dict(counts) == dict(self._counts), "a tenant's blocks are miscounted"

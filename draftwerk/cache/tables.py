@@ -96,6 +96,7 @@ class BlockList:
 
         Returns the copies to make, or None (and changes nothing) if the pool is too empty.
         """
+        # From the start of its block on: tokens before `start` are copied along.
         first = start // self.block_size
         shared = self.shared_from(first)
         fresh = self.pool.take(len(shared))
@@ -119,6 +120,8 @@ class BlockList:
     def truncate(self, slots: int) -> None:
         """Give back the blocks behind the first `slots` slots."""
         keep = self.pool.blocks_for(slots)
+        # The last first: see `BlockPool.drop`. A prefix is of use without its end, and not the
+        # reverse.
         self.pool.drop(block for block in reversed(self.blocks[keep:]) if block != RELEASED)
         del self.blocks[keep:]
 
@@ -187,8 +190,8 @@ class BlockTable(BlockList):
         `usable` says how many of the blocks that are found a text can go on behind.
         """
         assert not self.blocks, "only an empty table can match a prefix"
-        found = self.known(tokens, names)
-        self._names = found[: usable(found)]
+        cached_names = self.known(tokens, names)
+        self._names = cached_names[: usable(cached_names)]
         for name in self._names:
             block = self.pool.find(name)
             assert block is not None, "it was found before"
@@ -200,6 +203,7 @@ class BlockTable(BlockList):
         """Return the names of a prompt's first blocks that are in the pool, and take nothing;
         `names` are as in `match`."""
         heads = self._names_of(tokens, [] if names is None else names)
+        # Up to the first one missing: its tokens would have to be computed before those behind it.
         return [*takewhile(lambda name: self.pool.find(name) is not None, heads)]
 
     def named(self, tokens: Sequence[int], count: int, names: list[bytes]) -> list[bytes]:
@@ -248,6 +252,7 @@ class BlockTable(BlockList):
         """Return the name of the block behind those that are named."""
         parent = names[-1] if names else ROOT
         space, end = self.name_space, (len(names) + 1) * self.pool.block_size
+        # From this block on the tokens alone do not say what is in it.
         if self._salt is not None and end > self._salt.start:
             space = f"{space} {self._salt.name}"
         return self._namer.name(parent, tokens, space)

@@ -50,6 +50,7 @@ class TreeWalk:
 
     def accept(self, answer: int) -> bool:
         """Commit the target's answer; return whether it was drafted, so that the walk goes on."""
+        # The answer is committed whether it was drafted or not: so no draft changes a text.
         node = self.children.get((self.node, answer))
         self.tokens.append(answer)
         if node is None or answer in self.stop_token_ids:

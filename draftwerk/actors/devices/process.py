@@ -105,6 +105,7 @@ class ProcessDevice(Generic[W, R]):
             ready = await self._wait_until_ready(report)
             self._is_loading, self.ready = False, ready
             return ready
+        # When cancelled as well: a child that is half started keeps its memory otherwise.
         except BaseException as error:
             await self.close()
             if isinstance(error, LOST):
@@ -125,6 +126,8 @@ class ProcessDevice(Generic[W, R]):
 
     def fresh(self) -> "ProcessDevice[W, R]":
         """Return the device for a new pipeline, without any sequence."""
+        # Told with the next work, not now: a fresh pipeline may find the child dead, and start
+        # another that has nothing to forget.
         self._stale = True
         return self
 
@@ -132,6 +135,7 @@ class ProcessDevice(Generic[W, R]):
         """Go on with the child of another device, which has none from then on."""
         assert self._child is None, "there is a child already"
         self._child, other._child, self._is_loading = other._child, None, False
+        # Nobody has read the beats of a spare: its silence is counted from now on.
         self._heard_at, self._stale = anyio.current_time(), other._stale
         self._forget_work()
         self.ready = other.ready
@@ -139,10 +143,12 @@ class ProcessDevice(Generic[W, R]):
     async def send(self, work: W) -> None:
         """Hand over a piece of work, behind others perhaps; a loss shows when it is received."""
         data = frame(FrameKind.WORK, encode(work))
+        # In one write with the work, so that nothing comes between forgetting and the first row.
         if self._stale:
             data = frame(FrameKind.RESET) + data
         self._stale = False
         self._unanswered += 1
+        # Shielded: half a frame in the pipe would garble every frame behind it.
         with anyio.move_on_after(self.silence_s, shield=True) as patience:
             async with self._sending:
                 await self._send(data)
@@ -156,6 +162,7 @@ class ProcessDevice(Generic[W, R]):
         except LOST as error:
             async with self._sending:  # nobody may wait for a pipe that is closed
                 await self.close()
+            # What kept the work from the child came first; the end of the pipe only followed.
             cause = self._unsent or error
             self._forget_work()
             raise DeviceLostError(f"the model process was lost: {cause!r}") from cause
@@ -210,6 +217,7 @@ class ProcessDevice(Generic[W, R]):
             self._heard_at, self._heard_cpu_s = now, cpu_time(process_id)
         elif now - self._heard_at > self.silence_s:
             heard_s, seen = self._heard_cpu_s, process_activity(process_id)
+            # On an overloaded machine a sound child is silent too; its CPU time tells them apart.
             if not is_starved(heard_s, heard_s, seen, self.silence_s):
                 raise DeviceLostError(f"no sign of life for {self.silence_s:g} s")
 

@@ -73,11 +73,11 @@ class RecoveringTarget:
     @property
     def processes(self) -> dict[str, int | None]:
         """The ids of the processes by what they are for; None for one that is away."""
-        found = {"target": self.process.process_id if self.process.alive else None}
-        found |= self.process.rank_ids
+        process_ids = {"target": self.process.process_id if self.process.alive else None}
+        process_ids |= self.process.rank_ids
         if self.spare is not None:
-            found["spare"] = self.spare.process_id if self._spare_is_ready else None
-        return found
+            process_ids["spare"] = self.spare.process_id if self._spare_is_ready else None
+        return process_ids
 
     async def start(self, report: OnProgress = lambda _: None) -> Ready:
         """Start the process that works; raises ModelRefusedError and DeviceLostError."""
@@ -98,6 +98,7 @@ class RecoveringTarget:
 
     async def send(self, work: Proposal) -> None:
         """Hand over a round, behind another one perhaps; a loss shows when it is received."""
+        # Not while a loss is mended: the rounds that are sent again come before this one.
         async with self._in_order:
             await self.process.send(self.rounds.sent(work))
 
@@ -162,6 +163,8 @@ class RecoveringTarget:
         """Have a process that knows nothing, and send it the rounds in flight, oldest first."""
         self._losses += bool(self.rounds.in_flight)  # no round is the cause of an idle loss
         again = self.rounds.lost()
+        # None: copies or moves were half made. A round that costs a second process may be the
+        # cause.
         if again is None or self._losses > LOSSES_MAX:
             raise error
         if self.limit.pause(anyio.current_time()) is None:
@@ -170,10 +173,12 @@ class RecoveringTarget:
         try:
             await self._replace()
         except BaseException:
+            # The rounds are in no process now: the next `receive` must fail, not mend once more.
             self._losses = LOSSES_MAX + 1
             raise
         self.stats.recoveries += 1
         self.stats.redone_tokens += token_count(self.rounds.in_flight)
+        # In their old order: a later round may continue rows of an earlier one.
         for told in again:
             await self.process.send(told)
 
@@ -201,6 +206,8 @@ class RecoveringTarget:
                 if self._spare_is_ready:
                     await spare.beat()
                     pause_s = SPARE_PAUSE_S
+                # Not beside a target that is being started: the text that waits for that one goes
+                # first.
                 elif self.process.alive:
                     await self._start_spare(spare)
             except (DeviceLostError, ModelRefusedError) as error:

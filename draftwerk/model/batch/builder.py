@@ -91,8 +91,8 @@ class BatchBuilder:
         if not known and not draft.tokens:
             return len(self.outputs)
         self.outputs.extend(len(self.tokens) + index for index in with_logits)
-        own = len(self.tokens), len(known), draft.parents, start
-        self.states.append(BatchState(*own, state.source, state.target, state.saves))
+        place = len(self.tokens), len(known), draft.parents, start
+        self.states.append(BatchState(*place, state.source, state.target, state.saves))
         self.hidden.extend(len(self.tokens) + index for index in with_hidden)
         if is_chain(draft):
             self._add_row([*known, *draft.tokens], start, blocks, adapter, window)
@@ -133,6 +133,7 @@ class BatchBuilder:
             self._add_row(known[:-1], start, blocks, adapter, window)
             known, start = known[-1:], start + len(known) - 1
         depths = [start + index for index in range(len(known))]
+        # Known tokens are in causal order; each node adds itself to what its parent sees.
         masks = [(2 << index) - 1 for index in range(len(known))]
         depths += [start + len(known) + depth for depth in draft.depths()]
         end, above = len(known), masks[-1] if masks else 0
@@ -151,6 +152,7 @@ class BatchBuilder:
                     load = load.with_row(place, 1, 0)
             else:
                 load = load.with_row(first, stop - start, 0)
+        # A row counts all slots before a node, also those of other branches, which it does not see.
         spared = 0
         for _, depths, _ in self.trees:
             spared += sum(range(depths[0], depths[0] + len(depths))) - sum(depths)
@@ -182,7 +184,7 @@ class BatchBuilder:
         lists = (self.tokens, positions, slots, self.starts, ends, self.outputs + self.hidden)
         whole = torch.from_numpy(np.array([*chain.from_iterable(lists)], np.int32))
         parts = [part.to(device) for part in whole.split([*map(len, lists)])]
-        found = Batch(
+        batch = Batch(
             *parts[:5],
             block_tables=tensor(_filled_up(self.tables)),
             ancestors=tensor(ancestors, np.int64),
@@ -194,10 +196,10 @@ class BatchBuilder:
             adapters=None if max(self.adapters) < 0 else tensor(self.adapters),
         )
         if self.window_first:
-            own = self.window_tables()
-            slots = tensor(self._slots(places, own.tolist()))
-            found.window = replace(found, slots=slots, block_tables=tensor(own))
-        return found
+            window_tables = self.window_tables()
+            slots = tensor(self._slots(places, window_tables.tolist()))
+            batch.window = replace(batch, slots=slots, block_tables=tensor(window_tables))
+        return batch
 
     def _places(self, counts: Sequence[int]) -> list[Sequence[int]]:
         """Return the slots of each row's tokens, in its sequence."""
@@ -222,10 +224,10 @@ class BatchBuilder:
         No token sees what a block that is not held would have. A tile may read it all the same and
         weigh it by zero: the row's first block stands for it, whose slots are all computed.
         """
-        found = _filled_up(self.windows)
-        held = [next(each for each in table if each >= 0) for table in self.windows]
+        tables = _filled_up(self.windows)
+        held = [next(block for block in table if block >= 0) for table in self.windows]
         first = np.array(held, np.int32)[:, None]
-        return np.where(found < self.window_first, first, found) - np.int32(self.window_first)
+        return np.where(tables < self.window_first, first, tables) - np.int32(self.window_first)
 
 
 def _filled_up(tables: Sequence[tuple[int, ...]]) -> NDArray[np.int32]:

@@ -106,7 +106,9 @@ def build_role(
             f"--kv-memory: {reason}"
         ) from error
     progress("measuring the cost of a step" if decoded.measures else "warming up")
+    # A start shall not take longer for a model that had other things to be measured.
     left_s = max(0.0, MEASURING_S - built.measured_s) if decoded.measures else 0.0
+    # Made-up rounds write to blocks, and the server's may hold what an earlier process computed.
     runner = target_runner(built.parts.on_scratch(), decoded.successor_count)
     measured = _step_costs(runner, decoded, left_s, compiles=built.device != "cpu")
     costs = decoded.step_costs or measured
@@ -125,10 +127,10 @@ def _draft_model(options: ModelOptions, target: Built, progress: OnProgress) -> 
     if options.draft is None:
         return None
     descriptor = options.draft_weights_descriptor
-    own = replace(
+    draft_options = replace(
         options.draft, weights_descriptor=descriptor, threads=target.threads, measures=False
     )
-    return build(own, progress, drafts=True, grammars=target.parts.grammars).parts
+    return build(draft_options, progress, drafts=True, grammars=target.parts.grammars).parts
 
 
 def target_maker(
@@ -164,8 +166,8 @@ def _step_costs(
         return report.load, report.device_ms
 
     sizes, large = (
-        [size for size in each if _blocks(size, options) <= options.block_count]
-        for each in (WARM_UP_SIZES, LARGE_SIZES)
+        [size for size in wanted if _blocks(size, options) <= options.block_count]
+        for wanted in (WARM_UP_SIZES, LARGE_SIZES)
     )
     return step_costs(measure, sizes, budget_s, large, compiles) if sizes else ()
 

@@ -117,6 +117,7 @@ def serve(work: BinaryIO, pipe: Pipe, model: "ModelWorker", check_s: float) -> N
     unchecked = False
     while True:
         try:
+            # Once checked it waits without end: an idle server shall not wake up for nothing.
             message = arrived.get(timeout=check_s if unchecked else None)
         except Empty:
             model.check()
@@ -139,6 +140,7 @@ def _read(work: BinaryIO, kind_of_work: type, arrived: "SimpleQueue[object]") ->
             kind, length = HEADER.unpack(header)
             payload = work.read(length)
             arrived.put(_RESET if kind == FrameKind.RESET else decoder.decode(payload))
+    # After a frame that cannot be read as well: then the process ends, and another is started.
     finally:
         arrived.put(_END)
 

@@ -110,14 +110,15 @@ class TorchForward:
             if index in self.kept_layers:
                 kept.append(hidden if index > last_full_layer else hidden[batch.outputs])
             hidden = self._layer(index, hidden, rotations, batch, pages, last_full_layer)
-            own = inputs[index] if index < last_full_layer else inputs[index][batch.outputs]
-            hidden = self.inputs.added(layer, hidden, own)
+            layer_input = inputs[index] if index < last_full_layer else inputs[index][batch.outputs]
+            hidden = self.inputs.added(layer, hidden, layer_input)
             if batch.added is not None:
                 hidden = batch.added.behind(index, hidden)
         if not self.shard.is_last:
             return hidden
         self.kept = torch.cat(kept, -1) if kept else None
         self.states = self.norm(hidden, self.weights.norm)
+        # The outputs behind them are read by draft heads and pooling, which need no logits.
         read = self.states[: batch.logit_count]
         logits = self.gather(self.linear(read, self.weights.lm_head, None), "vocab").float()
         if self.graph.logit_scale != 1.0:
@@ -140,6 +141,8 @@ class TorchForward:
         That one keeps the keys and values of all; nothing reads what the others would come to.
         """
         layer, outputs = self.weights.layers[index], batch.outputs
+        # Most tokens of a prompt are computed for their keys and values alone: behind the last
+        # layer that keeps some, only those with outputs go on.
         output_tokens = outputs if index > last_full_layer else None
         if output_tokens is not None and not len(output_tokens):
             return hidden
@@ -149,6 +152,7 @@ class TorchForward:
             rotations = [(cos[output_tokens], sin[output_tokens]) for cos, sin in rotations]
         stored = self._store(layer, index, normed, rotations, batch, pages, adapt)
         if output_tokens is not None:
+            # Attention wants a query for each token of the batch; those left out are not read.
             every = stored.query.new_zeros(len(batch.tokens), *stored.query.shape[1:])
             every[output_tokens] = stored.query
             stored = Mixed(every)
@@ -163,7 +167,7 @@ class TorchForward:
 
     def _last_stored(self, count: int) -> int:
         """Return the last of so many layers that has keys and values of its own."""
-        return max((each for each in range(count) if self.kinds[each].kv_from < 0), default=0)
+        return max((index for index in range(count) if self.kinds[index].kv_from < 0), default=0)
 
     def _finish(
         self, layer: LayerWeights, hidden: Tensor, normed: Tensor, attended: Tensor, adapt: Adapt
@@ -171,6 +175,7 @@ class TorchForward:
         """Add what attention and the FFN come to."""
         mixed = self._project(layer, attended, adapt)
         hidden = self._add(hidden, mixed, layer.after_attention)
+        # Parallel families give the FFN what attention has read.
         if not self.graph.is_parallel:
             normed = self.norm(hidden, layer.ffn_norm)
         return self._add(hidden, self.feed(layer, hidden, normed, adapt), layer.after_ffn)
@@ -202,8 +207,8 @@ class TorchForward:
         assert self.recurrent is not None and layer.taps is not None and layer.recurrent is not None
         number = self.mixers[:index].count("recurrence")
         inputs = self.linear(normed, layer.qkv, layer.qkv_bias)
-        own = layer.taps, layer.recurrent, inputs, batch.states, pages.states
-        return self.recurrent.mix(number, *own, self.config.norm_eps)
+        operands = layer.taps, layer.recurrent, inputs, batch.states, pages.states
+        return self.recurrent.mix(number, *operands, self.config.norm_eps)
 
     def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]], pages: Pages) -> None:
         """Take states of the latest batch along the nodes that were accepted."""
@@ -231,17 +236,17 @@ class TorchForward:
 
     def _pages_of(self, index: int, pages: Pages) -> tuple[Tensor, Tensor]:
         """Return a layer's keys and values, of this rank's heads."""
-        own = self.shard.kv_heads
         plane, kind = self.planes[index].planes.start, self.kinds[index]
         if pages.window is not None:
             plane = self.planes[index].in_group
             pages = pages.window if kind.is_windowed else pages
         keys, values = (
-            heads_in(each, self.heads[index]) for each in (pages.keys[plane], pages.values[plane])
+            heads_in(part, self.heads[index]) for part in (pages.keys[plane], pages.values[plane])
         )
         if kind.kv_heads:
             return keys, values
-        return keys[:, :, own.start : own.stop], values[:, :, own.start : own.stop]
+        own_heads = slice(self.shard.kv_heads.start, self.shard.kv_heads.stop)
+        return keys[:, :, own_heads], values[:, :, own_heads]
 
     def _store(
         self,
@@ -273,12 +278,15 @@ class TorchForward:
             qkv, gate = qkv.split([qkv.shape[1] - width, width], dim=1)
         by_head = qkv.unflatten(1, (-1, size))
         query, key = by_head[:, :heads], by_head[:, heads : heads + kv_heads]
+        # The key as it was projected: its norm and its rotation come later, and are not
+        # the value's.
         value = key if kind.keys_are_values else by_head[:, heads + kv_heads :]
         if self.graph.has_value_norm:
             value = self.norm(value, layer.value_norm)
         turn = rotations[kind.rotary] if kind.rotary >= 0 else None
         query = self._rotated(query, layer.query_norm, turn)
         key = self._rotated(key, layer.key_norm, turn)
+        # The others attend to the pages of an earlier layer, and write none.
         if kind.kv_from < 0:
             keys, values = self._pages_of(index, pages)
             slots = self._batch_of(index, batch, pages).slots

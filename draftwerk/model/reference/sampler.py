@@ -52,6 +52,8 @@ class SamplingRequest:
 
 def choose_many(logits: Tensor, requests: SequenceOf[SamplingRequest]) -> list[int]:
     """Return the seeded target's token for each request, from raw float32 logits [S, vocab]."""
+    # Apart, since a float64 copy of a vocabulary is dear: most greedy rows need no more than an
+    # argmax over the raw logits.
     plain = [index for index, request in enumerate(requests) if request.is_plain]
     edited = [
         index
@@ -72,6 +74,7 @@ def choose_many(logits: Tensor, requests: SequenceOf[SamplingRequest]) -> list[i
 def _argmax(logits: Tensor, requests: list[SamplingRequest]) -> list[int]:
     if not requests:
         return []
+    # Picking rows copies them, and they are wide.
     if len(requests) < len(logits):
         logits = logits[
             torch.tensor([request.logits_row for request in requests], device=logits.device)
@@ -96,6 +99,7 @@ def _sample(logits: Tensor, requests: list[SamplingRequest]) -> list[int]:
     rows = rows.repeat_interleave(torch.tensor(counts, device=logits.device))
     totals = values + gumbel(tokens, rows, noise_keys(keyed, logits.device))
     pairs = zip(tokens.split(counts), totals.split(counts), strict=True)
+    # Of equal totals the lowest token, which `argmax` does not promise.
     return [int(ids[total == total.max()].min()) for ids, total in pairs]
 
 
@@ -124,6 +128,7 @@ def allowed_of(scores: Tensor, request: SamplingRequest) -> Tensor:
 def truncated(scaled: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     """Return the tokens that may be sampled, and their scaled scores."""
     best = float(scaled.max())
+    # First, as in the reference: few of a vocabulary are left to be sorted.
     tokens = (scaled >= best - WINDOW_NATS).nonzero()[:, 0]
     values = scaled[tokens]
     if 0 < sampling.top_k < len(values):
@@ -136,11 +141,11 @@ def truncated(scaled: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     return tokens, values
 
 
-def logprobs(logits: Tensor, asked: SequenceOf[tuple[int, int, int]]) -> list[ChosenLogprob]:
+def logprobs(logits: Tensor, choices: SequenceOf[tuple[int, int, int]]) -> list[ChosenLogprob]:
     """Return raw log-probabilities for (row, chosen token, count of alternatives)."""
-    if not asked:
+    if not choices:
         return []
-    rows, tokens, counts = (torch.tensor(column) for column in zip(*asked, strict=True))
+    rows, tokens, counts = (torch.tensor(column) for column in zip(*choices, strict=True))
     distributions = logits[rows.to(logits.device)].double().log_softmax(-1)
     chosen = distributions.gather(-1, tokens.to(logits.device)[:, None])[:, 0].tolist()
     values, indexes = distributions.topk(int(counts.max()), dim=-1)
@@ -172,7 +177,7 @@ def ranked(tokens: Tensor, logprobs: Tensor) -> list[TopTokens]:
 
 
 def candidates(
-    logits: Tensor, asked: SequenceOf[tuple[SamplingRequest, int]]
+    logits: Tensor, counted: SequenceOf[tuple[SamplingRequest, int]]
 ) -> list[tuple[tuple[int, float], ...]]:
     """Return for each request the `count` best next tokens with their log-probabilities, best
     first.
@@ -183,7 +188,7 @@ def candidates(
     """
     return [
         _likeliest(logits, request, count) if request.is_greedy else _drawn(logits, request, count)
-        for request, count in asked
+        for request, count in counted
     ]
 
 

@@ -46,7 +46,7 @@ class ReportLogprobs(Protocol):
     """`reference.sampler.logprobs`: for each (logits row, chosen token, alternatives wanted)."""
 
     def __call__(
-        self, logits: Tensor, asked: Sequence[tuple[int, int, int]], /
+        self, logits: Tensor, choices: Sequence[tuple[int, int, int]], /
     ) -> list[ChosenLogprob]: ...
 
 
@@ -60,7 +60,7 @@ class ListCandidates(Protocol):
     """`reference.sampler.candidates`: the `count` best next tokens, for each (request, count)."""
 
     def __call__(
-        self, logits: Tensor, asked: Sequence[tuple[SamplingRequest, int]], /
+        self, logits: Tensor, counted: Sequence[tuple[SamplingRequest, int]], /
     ) -> list[tuple[tuple[int, float], ...]]: ...
 
 

@@ -55,6 +55,7 @@ class RowPlan(NamedTuple):
     @property
     def presampled(self) -> bool:
         """Whether tokens can be sampled at all nodes before one is reached."""
+        # Penalties and grammars depend on the tokens before a node, which are not decided yet.
         by_path = self.sequence.logit_edits is not None or self.sequence.matcher is not None
         return self.decides and not by_path
 
@@ -116,7 +117,8 @@ def packed_tree(plan: RowPlan) -> PackedTree:
 
 def path_moves(plan: RowPlan, path: Sequence[int]) -> list[tuple[int, int]]:
     """Return the (from, to) slots that put an accepted path right after the known tokens."""
-    tables = [each for each in (plan.row.blocks, plan.row.window_blocks) if each]
+    # Layers with windows may have slots of their own for the same tokens.
+    tables = [table for table in (plan.row.blocks, plan.row.window_blocks) if table]
     return [
         (plan.node_slot(node, table), plan.node_slot(index, table))
         for table in tables

@@ -51,22 +51,25 @@ def verify(
     The rule is `speculative.verify`; here the answers are computed that are not known beforehand.
     """
     walking = [walk for walk in walks if accept(walk, presampled.tokens)]
+    # Rows whose next answer was known have walked on already: what is left asks for one together,
+    # as a call for each row would cost more than the sampling itself.
     while walking:
-        asked = [
+        questions = [
             (walk, request)
             for walk in walking
             if (request := _request(walk, presampled)) is not None
         ]
-        tokens = backend.choose(logits, [request for _, request in asked]) if asked else ()
+        tokens = backend.choose(logits, [request for _, request in questions]) if questions else ()
         walking = [
             walk
-            for (walk, _), token in zip(asked, tokens, strict=True)
+            for (walk, _), token in zip(questions, tokens, strict=True)
             if walk.accept(token) and accept(walk, presampled.tokens)
         ]
 
 
 def _request(walk: RowWalk, presampled: Presampled) -> SamplingRequest | None:
     """Return the sampling request at the node where a walk is; None ends the walk in error."""
+    # Only where the walk comes to: behind a rejected node nothing of it is used.
     if walk.place in presampled.broken:
         walk.error = BROKEN
         return None

@@ -52,6 +52,7 @@ class CachedSequence:
 
     def fork(self) -> "CachedSequence":
         """Return a sequence that begins alike and goes on apart."""
+        # What never changes is shared; what grows with the text is copied below.
         twin = copy(self)
         twin.tokens = self.tokens.copy()
         twin.logit_edits = None if self.logit_edits is None else self.logit_edits.copy()

@@ -73,11 +73,13 @@ class TargetRunner:
         for number, pair in enumerate(zip(round_.rows, proposal.drafts, strict=True)):
             try:
                 step.rows.append(self._read(step.builder, number, *pair))
+            # The round goes on: what one client asks for must not fail the others.
             except BadRow as error:
                 step.decisions[number] = Decision(error=str(error))
 
         # 2. Copy blocks and move slots, before the model writes into them.
         if has_moves(round_):
+            # If this process dies before the end is noted, none can go on with these pages.
             self.parts.journal.begin(round_)
             self.backend.copy_blocks(self.pages, round_.copies)
             self.backend.move_slots(self.pages, round_.moves)
@@ -96,6 +98,7 @@ class TargetRunner:
             for option in self.options:
                 option.draft_ahead(step)
 
+        # After the draft head: its time is no gap of the device, though it is no part of the step.
         previous, self._ended = self._ended, self.clock()
         followed = previous if round_.continuous else None  # the step that this one follows at once
         return Verdict(
@@ -118,7 +121,7 @@ class TargetRunner:
     def known_counts(self) -> dict[int, int]:
         """Return how many tokens it knows of each sequence."""
         known = self.cached_sequences.sequences
-        return {sequence_id: len(one.tokens) for sequence_id, one in known.items()}
+        return {sequence_id: len(sequence.tokens) for sequence_id, sequence in known.items()}
 
     def check(self) -> None:
         """Assert that what is kept of each sequence agrees."""

@@ -55,10 +55,12 @@ class DraftingStep:
         drafts = self._drafts(round_)
         draft_ms = (self.clock() - begun) * 1e3
         verdict = self.verify(Proposal(round_, drafts))
+        # The next round may have been planned already, behind these decisions.
         self.continuations.learn(resolved, verdict.decisions)
         self._report = replace(verdict.report, draft_ms=draft_ms)
         decisions = verdict.decisions
-        if [one for one in decisions if one.feedback != NOTHING_LEARNED]:
+        # Feedback is large, and both who writes and who reads it are here: the server gets none.
+        if [decision for decision in decisions if decision.feedback != NOTHING_LEARNED]:
             decisions = tuple(map(self._keep_feedback, rows, decisions))
         return replace(
             verdict,
@@ -80,6 +82,8 @@ class DraftingStep:
         proposer = self.proposer
         if self.model is None:
             return proposer.drafts(round_)
+        # The other sources guess first: the model is run only where it is worth its time beside
+        # them.
         prepared = proposer.prepare(round_)
         wanted = proposer.model_lengths(prepared)
         begun = self.clock()
@@ -88,8 +92,8 @@ class DraftingStep:
         return proposer.finish(prepared, drafts, model_ms)
 
     def _with_feedback(self, row: Row) -> Row:
-        found = self._feedback.pop(row.sequence_id, None)
-        return row if found is None else replace(row, feedback=found)
+        feedback = self._feedback.pop(row.sequence_id, None)
+        return row if feedback is None else replace(row, feedback=feedback)
 
     def _keep_feedback(self, row: Row, decision: Decision) -> Decision:
         """Keep what is for the draft sources alone; return the decision without it."""

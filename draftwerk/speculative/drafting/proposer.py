@@ -85,6 +85,7 @@ class Proposer:
         Rows whose sources are not asked have a tree where there is a draft model for it.
         """
         grouped, changed = self._groups.are_in(round_), bool(round_.finished_ids)
+        # Groups fork texts, and endings drop them: both need the tokens of the rounds that rested.
         if grouped or changed:
             self._catch_up()
             self._groups.read(round_, self._sequences.text)
@@ -92,11 +93,14 @@ class Proposer:
         rested = len(self._unread)
         if self._rationing.may_rest:
             blank = self._sequences.resting(round_)
+            # Nothing was worth drafting of late: the round is noted, and read with the next that
+            # does not rest. So drafting costs next to nothing where it does not pay.
             if blank is not None:
                 self._rationing.rest()
                 self._unread.append(round_)
                 return Prepared(round_, NO_ROUND, [], blank)
         self._catch_up()
+        # Timed, since asking sources takes time as well, and has to pay for it.
         begun = self._now()
         self._learn_costs(round_.report)
         read = self._sequences.read(round_)
@@ -148,9 +152,9 @@ class Proposer:
         begun = self._now()
         drafts = self._policy.select(prepared, model_drafts, model_ms)
         if prepared.steady:
-            asked = sum(row.asked or row.sequence.has_head_tree for row in prepared.rows)
+            asked_count = sum(row.asked or row.sequence.has_head_tree for row in prepared.rows)
             ms = prepared.prepare_ms + (self._now() - begun) * 1e3
-            self._rationing.asking.learn_round(asked, ms)
+            self._rationing.asking.learn_round(asked_count, ms)
         load = prepared.load.token_count + sum(len(draft.tokens) for draft in drafts)
         self._groups.fill_in(prepared.round, prepared.load.row_load, drafts, load)
         return tuple(drafts)
@@ -175,9 +179,9 @@ class Proposer:
         self._reports.append(report)
         if len(self._reports) < REPORTS_AT_ONCE and cost.known(report.load.tokens):
             return
-        for one in self._reports:
-            cost.learn(one.load, one.device_ms)
-            self._rationing.learn(one)
+        for step_report in self._reports:
+            cost.learn(step_report.load, step_report.device_ms)
+            self._rationing.learn(step_report)
         self._reports.clear()
 
     def _now(self) -> float:
@@ -199,24 +203,25 @@ class Proposer:
         by_sequence = {
             row.sequence_id: weight for row, weight in zip(sampling, weights, strict=True)
         }
-        found: list[DraftedRow] = []
-        for place, state, asked in drafting:
+        drafted: list[DraftedRow] = []
+        for place, state, is_asked in drafting:
             row = round_.rows[place]
             room = min(row.draft_max, NODES_MAX)
-            state.tree = self._guess(state, room, asked)
+            state.tree = self._guess(state, room, is_asked)
             context_ms = self._controller.cost.token_ms(row.stop)
             weight = by_sequence[row.sequence_id]
             row_tree = RowTree(state.tree, state.sequence_acceptance, room, weight, context_ms)
-            found.append(DraftedRow(place, state, asked, row_tree))
-        return found
+            drafted.append(DraftedRow(place, state, is_asked, row_tree))
+        return drafted
 
-    def _guess(self, state: DraftedSequence, room: int, asked: bool) -> DraftTree:
+    def _guess(self, state: DraftedSequence, room: int, asks_all: bool) -> DraftTree:
         """Ask every source, if this is chosen, and else the head alone, if it has run."""
         tree = DraftTree(
             self._controller.acceptance(state.noise.sampled), state.sequence_acceptance
         )
         depth_max = min(state.depth_max, room)
-        if asked:
+        if asks_all:
+            # As much as a round may take: a long prompt is indexed over several.
             state.text.occurrences.index(INDEX_MAX)
             if state.text.pending:
                 self._rationing.learn_right(of_head=False)
@@ -238,13 +243,14 @@ def _drafting(
     round_: Round, read: ReadRows, chosen: ChosenRows, has_model: bool
 ) -> list[_Drafting]:
     """Note what is wanted of the chosen rows for later; return those that have trees now."""
-    found: list[_Drafting] = []
+    drafting: list[_Drafting] = []
     wanted = chosen.asked | chosen.headed.keys() | read.grown
+    # Sorted: sets have no order, and equal rounds must give equal drafts.
     for place in sorted({*wanted, *read.states} if has_model else wanted):
-        state, asked = read.states[place], place in chosen.asked
+        state, is_asked = read.states[place], place in chosen.asked
         levels = chosen.headed.get(place, 0)
         state.followed = state.followed or levels > 0
-        read.blank[place] = Draft(wants_topk=asked, wants_levels=levels, followed=state.followed)
-        if round_.rows[place].draft_max and (asked or has_model or place in read.grown):
-            found.append((place, state, asked))
-    return found
+        read.blank[place] = Draft(wants_topk=is_asked, wants_levels=levels, followed=state.followed)
+        if round_.rows[place].draft_max and (is_asked or has_model or place in read.grown):
+            drafting.append((place, state, is_asked))
+    return drafting

@@ -87,7 +87,7 @@ class Row(Plain, frozen=True, kw_only=True):
         """Known tokens that are computed through all layers."""
         if self.blend is None:
             return self.stop - self.start
-        return len(self.blend.places) + sum(each.stop - each.start for each in self.blend.reads)
+        return len(self.blend.places) + sum(read.stop - read.start for read in self.blend.reads)
 
 
 class Round(Plain, frozen=True, kw_only=True):

@@ -128,8 +128,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def name_space(self) -> str:
         """Within what cached blocks and finished outputs are shared; salts never meet tenants, nor
         one adapter another."""
-        own = f"salt {self.cache_salt}" if self.cache_salt else f"tenant {self.tenant}"
-        return f"adapter {self.adapter} {own}" if self.adapter else own
+        # Named by its kind: a salt with a tenant's name must not find what that tenant has cached.
+        space = f"salt {self.cache_salt}" if self.cache_salt else f"tenant {self.tenant}"
+        return f"adapter {self.adapter} {space}" if self.adapter else space
 
     def waited(self, wait_s: float) -> "Options":
         """Return them for a reader who waited so much longer, where anything depends on that."""

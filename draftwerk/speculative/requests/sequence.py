@@ -97,6 +97,7 @@ class RoundPlan:
         for row in rows:
             self.rows.append(row)
             self.members.append(sequence)
+            # Drafts count before they are made: their room in the batch and their slots are taken.
             self.tokens_left -= row.token_count + row.draft_max
         sequence.in_flight += bool(rows)
 
@@ -223,6 +224,7 @@ class Sequence(ABC):
         """Whether it has another row, whatever the round under way decides."""
         if self.cancelled or self.ended:
             return False
+        # The row under way brings a token at least: behind the last one allowed, a row is in vain.
         return not self.continues or self.request.tokens_max - self.generated > 1
 
     def known_max(self, before: Row | None) -> int:
@@ -256,6 +258,7 @@ class Sequence(ABC):
         if found is None:
             return False
         found = self.go_on_behind(found)
+        # What was found stays held: who admits it calls `leave` after a failure.
         if not self.memory.reserve(len(self.tokens)):
             return False
         self.computed = self.planned = found

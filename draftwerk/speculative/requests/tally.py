@@ -65,5 +65,6 @@ def origins(decision: Decision, draft: Draft) -> tuple[str, ...]:
     if not draft.tokens:
         return ("target",)
     last = decision.path[-1] if decision.path else -1
+    # Something stood behind the last accepted node, or behind the known tokens, and was wrong.
     own = "corrected" if last in draft.parents else "bonus"
     return (*(draft.sources[node] for node in decision.path), own)

@@ -23,6 +23,8 @@ class TextSequence(Sequence):
         count = min(max(1, self.unread), plan.tokens_left, count_max, plan.pools.chunk_max)
         if draft_max:
             known = self.known_max(plan.before.get(self.sequence_id))
+            # Half of the free blocks, in equal shares: drafts must not take what the next rows
+            # need.
             free = self.memory.free_slots(known, 2 * plan.row_count)
             draft_max = min(draft_max, self.draft_room(), free, plan.tokens_left - count)
         row = self.row(plan, self.planned, self.planned + count, draft_max) if count else None
@@ -30,6 +32,7 @@ class TextSequence(Sequence):
 
     def draft_room(self) -> int:
         """Return how many drafted tokens could still be of use: the target adds one of its own."""
+        # The round under way, if this row continues it, brings a token at least.
         left = self.request.tokens_max - self.generated - self.continues
         return max(0, min(self.request.draft_max, left - 1))
 
@@ -45,6 +48,8 @@ class TextSequence(Sequence):
             return None
         samples = stop >= len(self.tokens)
         memory = self.memory.begin_row(start, stop, end, draft_max if samples else 0)
+        # No room for copies: the last in order gives way, and this row is tried again in the next
+        # round.
         if memory is None:
             plan.preempt_last(self)
             return None
@@ -62,6 +67,7 @@ class TextSequence(Sequence):
             continues=continues,
             **memory.fields,
         )
+        # As good as arrived: a device reads its rounds in the order in which they are planned.
         self.sent_count = len(self.tokens)
         self.planned = min(stop, len(self.tokens))
         self.feedback = NOTHING_LEARNED
@@ -118,6 +124,7 @@ class TextSequence(Sequence):
 
         Returns how many were kept and the finish reason, "" if the text goes on.
         """
+        # The prompt was only to be read: the target's token behind it is not wanted.
         if not self.request.tokens_max:
             return 0, "length"
         for kept, token in enumerate(tokens, start=1):

@@ -37,11 +37,13 @@ def philox(counter: tuple[int, int, int, int], seed: int) -> tuple[int, int, int
 def uniform(seed: int, branch: int, position: int, token: int) -> float:
     """Return a number strictly inside (0, 1), one of 2**32 evenly spaced ones."""
     word = philox((token // 4, position, branch, 0), seed)[token % 4]
+    # Half a step from both ends: neither logarithm may be infinite.
     return (word + 0.5) * 2.0**-32
 
 
 def gumbel(seed: int, branch: int, position: int, token: int) -> float:
     """Return the noise that is added to the token's log-probability before the argmax."""
+    # `log` is not the C library's, whose last bit differs between machines.
     return -log(-log(uniform(seed, branch, position, token)))
 
 
@@ -61,13 +63,14 @@ def gumbels(seed: int, branch: int, position: int, tokens: Sequence[int]) -> lis
     """Return the noise of several tokens at one position: `gumbel` of each, unrolled for speed."""
     by_0, by_2 = MULTIPLIERS
     k0, k1 = seed & MASK, seed >> 32 & MASK
+    # The same for all tokens, which differ in their counters.
     keys = [(k0 + n * WEYL[0] & MASK, k1 + n * WEYL[1] & MASK) for n in range(ROUNDS)]
-    found: list[float] = []
+    noise: list[float] = []
     for token in tokens:
         c0, c1, c2, c3 = token >> 2, position, branch, 0
         for key0, key1 in keys:
             product0, product2 = by_0 * c0, by_2 * c2
             c0, c2 = product2 >> 32 ^ c1 ^ key0, product0 >> 32 ^ c3 ^ key1
             c1, c3 = product2 & MASK, product0 & MASK
-        found.append(-log(-log(((c0, c1, c2, c3)[token & 3] + 0.5) * 2.0**-32)))
-    return found
+        noise.append(-log(-log(((c0, c1, c2, c3)[token & 3] + 0.5) * 2.0**-32)))
+    return noise

@@ -99,6 +99,7 @@ def edited(
     counts = Counter(output)
     for token in counts.keys() | set(prompt):  # any order: each changes its own score
         rate = sampling.repetition_penalty
+        # On both sides of zero towards the unlikely, as Transformers has it.
         scores[token] = scores[token] / rate if scores[token] > 0 else scores[token] * rate
     for token, count in counts.items():
         scores[token] -= sampling.frequency_penalty * count + sampling.presence_penalty
@@ -140,6 +141,7 @@ def truncated(scores: Sequence[float], sampling: Sampling) -> list[tuple[int, fl
 def choose(scores: Sequence[float], position: int, sampling: Sampling) -> int:
     """Return the token at `position` given edited scores: the seeded target's one answer."""
     if sampling.temperature == 0.0:
+        # Of equal scores the lowest token, as in every twin: a tie must not depend on the device.
         return max(range(len(scores)), key=lambda token: (scores[token], -token))
     return max(
         truncated(scores, sampling),
@@ -162,6 +164,7 @@ def probabilities(scores: Sequence[float], sampling: Sampling) -> dict[int, floa
 
 def _nucleus_size(ranked: Sequence[float], top_p: float) -> int:
     """Return how many of the best-first scores make up `top_p` of the mass; at least one."""
+    # Relative to the best: nothing overflows, and the unknown constant falls out.
     weights = [exp(score - ranked[0]) for score in ranked]
     goal = top_p * sum(weights)
     mass = 0.0
@@ -169,4 +172,5 @@ def _nucleus_size(ranked: Sequence[float], top_p: float) -> int:
         mass += weight
         if mass >= goal:
             return count
+    # Summed one by one, rounding may leave the mass just below the goal.
     return len(weights)

@@ -42,6 +42,8 @@ class SequenceFactory:
         for choice in request.texts:
             text = self._text(request, choice, now_s)
             text.leader = opened[0] if opened else None
+            # One after another: a text with several options is extended by each, on top of the
+            # others.
             for extension in self.extensions:
                 text = extension(self, request, text)
             opened.append(text)
@@ -78,6 +80,7 @@ class SequenceFactory:
             written_count=written,
             sampling=replace(
                 options.sampling,
+                # Choices differ by their noise alone, which is the same again after a crash.
                 branch=options.first_choice + choice,
                 stop_token_ids=(*ends, *options.stop_token_ids),
             ),
@@ -98,6 +101,7 @@ class SequenceFactory:
     def _deadlines(self, request: EncodedRequest, now_s: float) -> Deadlines:
         options = request.options
         came_s = now_s if request.arrived_s is None else request.arrived_s
+        # Promises run from when the reader began to wait, elsewhere perhaps.
         arrived_s = came_s - options.waited_s
         return Deadlines(
             arrived_s=arrived_s,

@@ -44,7 +44,7 @@ class WaitingQueue:
     @property
     def first_ready(self) -> Sequence | None:
         """The first that waits for no other choice of its request."""
-        return next((one for one in self._sequences if not awaits_leader(one)), None)
+        return next((sequence for sequence in self._sequences if not awaits_leader(sequence)), None)
 
     def insert(self, sequence: Sequence) -> None:
         """Queue a sequence behind those of its key."""
@@ -53,6 +53,8 @@ class WaitingQueue:
 
     def requeue(self, sequences: Iterable[Sequence]) -> None:
         """Return sequences, in their order, to the places that they had."""
+        # From the last to the first, each before those of its key: all keep the order that they
+        # had.
         for sequence in reversed([*sequences]):
             index = bisect_left(self._sequences, sequence.queue_key, key=queue_key)
             self._sequences.insert(index, sequence)
@@ -118,6 +120,7 @@ class RunningSet:
             not sequence.enter()
             or self._is_cramped(sequence)
             or not self._has_later(sequence)
+            # Again, now that it is in: only then what it takes is known.
             or not self.admits(sequence)
         ):
             sequence.leave()
@@ -126,6 +129,7 @@ class RunningSet:
             return False
         sequence.sent_count, sequence.turn.passing = 0, False
         self.running[sequence.sequence_id] = sequence
+        # What is loaded for it counts as found: then it is counted once that has come.
         sequence.fetching = self.begin_fetch(sequence)
         if not sequence.fetching:
             self.count_admission(sequence)
@@ -142,12 +146,12 @@ class RunningSet:
 
     def count_admission(self, sequence: Sequence) -> None:
         """Count a sequence that enters: its client's prompt once, in the words of usage."""
-        request, tally, found = sequence.request, sequence.tally, sequence.computed
+        request, tally, cached_count = sequence.request, sequence.tally, sequence.computed
         if request.resumed or tally.preemptions:
-            self.stats.recomputed_tokens += len(sequence.tokens) - found
+            self.stats.recomputed_tokens += len(sequence.tokens) - cached_count
         if tally.cached is None:
             prompt = request.prompt_count + request.written_count
-            tally.cached = min(found, prompt)
+            tally.cached = min(cached_count, prompt)
             if sequence.leader is None and not request.resumed:
                 self.stats.prompt_tokens += prompt
                 self.stats.prefix_hits += tally.cached
@@ -180,6 +184,7 @@ class RunningSet:
         held = sum(map(held_blocks, victims))
         if not victims or self.pool.available + held < need:
             return
+        # One at a time, as long as that is needed: what is preempted is computed again.
         for victim in victims:
             has_room = self.pools.has_for(first.memory, need, len(first.tokens))
             if has_room and len(self.running) < rows_max:
@@ -201,6 +206,7 @@ class RunningSet:
 
     def end(self, sequence: Sequence) -> None:
         """Remove a sequence, running or waiting."""
+        # A round planned behind its last one may be under way: by this its verdict is dropped.
         sequence.ended = True
         if sequence.sequence_id in self.running:
             self._release(sequence)
@@ -219,13 +225,14 @@ class RunningSet:
 
     def computed_counts(self) -> dict[str, ComputedCount]:
         """Return how much was computed of each request that runs."""
-        found: dict[str, ComputedCount] = {}
+        # Waiting ones have computed nothing in the step that failed, and cannot have failed it.
+        counts: dict[str, ComputedCount] = {}
         for sequence in self.running.values():
-            tokens, steps = found.get(sequence.request.request_id, ComputedCount(0))
-            found[sequence.request.request_id] = ComputedCount(
+            tokens, steps = counts.get(sequence.request.request_id, ComputedCount(0))
+            counts[sequence.request.request_id] = ComputedCount(
                 tokens + sequence.computed, steps + sequence.steps
             )
-        return found
+        return counts
 
     def check(self) -> None:
         """Assert every invariant: each block's holders are the tables that name it."""
@@ -240,7 +247,7 @@ class RunningSet:
             for sequence in (*self.running.values(), *self.waiting)
             for memory in sequence.memories()
         )
-        holding = (memory for each in self.waiting for memory in each.memories())
+        holding = (memory for sequence in self.waiting for memory in sequence.memories())
         assert not any(memory.block_count for memory in holding), "a waiting sequence holds blocks"
 
     def _has_later(self, entering: Sequence) -> bool:
@@ -266,12 +273,14 @@ class RunningSet:
         """Return the running sequences that are in no round: the last in order first, and of equal
         ones the last admitted."""
         free = [sequence for sequence in self.running.values() if not sequence.in_flight]
+        # `reverse` leaves equal ones in their order, which is the last admitted first.
         return sorted(reversed(free), key=queue_key, reverse=True)
 
     def _release(self, sequence: Sequence) -> None:
         del self.running[sequence.sequence_id]
         sequence.fetching = False
         self.finished_ids.extend(sequence.leave())
+        # Devices that never heard of a sequence have nothing to forget.
         if sequence.sent_count:
             self.finished_ids.append(sequence.sequence_id)
             sequence.sent_count = 0

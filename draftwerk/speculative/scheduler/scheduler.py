@@ -98,6 +98,12 @@ class Scheduler:
 
         `now_s` is of the clock that sequences arrived by; what was promised is counted from there.
         """
+        # The whole policy: a round has a budget of tokens. Texts that decode come first, with a
+        # token each and, as drafts, an even share of what prompts leave of it, which is an eighth
+        # at least. Then running prompts read on, and those that wait are admitted while there are
+        # rows and blocks. A row that finds no block preempts the last in order, whose text is kept
+        # and read again later. With run-ahead a round is planned behind the one under way, whose
+        # longest outcome has room.
         slots = range(self.limits.pipeline_depth)
         pipeline_slot = next((slot for slot in slots if slot not in self._rounds), None)
         if pipeline_slot is None:
@@ -107,6 +113,7 @@ class Scheduler:
         if before is None:
             return None
         ready = self._ready(bool(before))
+        # One pending token is the last one decided; more are of a prompt, or lost by a preemption.
         decoding = [sequence for sequence in ready if sequence.pending <= 1]
         reading = [sequence for sequence in ready if sequence.pending > 1]
         plan = RoundPlan(
@@ -117,6 +124,7 @@ class Scheduler:
             before,
             decoding,
         )
+        # Prompts get what the others leave: a long one slows texts down, and never stops them.
         self._plan_decoding(plan)
         self.policy.read(plan, reading)
         return self._send(plan, pipeline_slot) if plan.rows else None
@@ -136,6 +144,7 @@ class Scheduler:
         round_, members = self._rounds.pop(verdict.pipeline_slot)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
         self.report = report = verdict.report
+        # Between rounds without work, the time is nobody's cost.
         interval_ms = 1e3 * (now_s - self._committed_s) if round_.continuous else None
         self._committed_s = now_s
         self.policy.learn(report, interval_ms)
@@ -225,8 +234,8 @@ class Scheduler:
 
 
 READ_MAX = 64
-"""Prompt tokens in a round that another is planned behind: beside a longer one the device's wait is
-nothing, and a request that comes while it runs shall not wait for two."""
+"""Most prompt tokens in a round that another is planned behind. Beside longer prompts the idle gap
+is small, and a new request should not wait for two such rounds."""
 
 
 def may_run_ahead(
@@ -280,17 +289,20 @@ class RoundCommit:
         for sequence, row in zip(members, rows, strict=True):
             parts.setdefault(sequence, []).append(row)
         # Groups come last: what single rows give back is free before.
-        groups = [(one, rows) for one, rows in parts.items() if rows[0].row.branch is not None]
+        groups = [(group, rows) for group, rows in parts.items() if rows[0].row.branch is not None]
         for sequence, _ in groups:
             del parts[sequence]
         for sequence, rows in (*parts.items(), *groups):
             sequence.deadlines.begin_prefill(begun_s)
             sequence.in_flight -= 1
+            # It ended in the round before, behind which this one was planned.
             if sequence.ended:
                 self._stats.overrun_tokens += len(rows[0].decision.tokens)
             elif sequence.cancelled:
                 self._running_set.end(sequence)
             elif error := next((row.decision.error for row in rows if row.decision.error), ""):
+                # Its blocks may hold what is wrong: no other request finds them. The other rows go
+                # on.
                 sequence.forget()
                 self._running_set.end(sequence)
                 updates.append(SequenceProgress(sequence, finish_reason="error", error=error))

@@ -39,6 +39,7 @@ class Policy:
 
     def key(self, sequence: Sequence) -> int:
         """Return a new sequence's place in the queue; the least key goes first."""
+        # Rounds count on for ever, so each one that waits is the most urgent in the end.
         return sequence.request.priority * AGING_ROUNDS + self.running_set.stats.rounds
 
     def make_way(self) -> None:
@@ -56,11 +57,12 @@ class Policy:
     def unread(self, plan: RoundPlan) -> int:
         """Return how many tokens prompts could read in a round, up to all of it."""
         running = self.running_set.running.values()
-        reading = [one for one in running if plan.before or not one.in_flight]
+        reading = [text for text in running if plan.before or not text.in_flight]
         free = self.limits.rows_max - len(running)
+        # No more than there are rows for: the others read nothing in this round.
         entering = [*self.running_set.waiting][: max(0, free)]
-        prompts = (one for one in (*reading, *entering) if one.pending > 1 and not one.fetching)
-        return min(plan.tokens_max, sum(one.unread for one in prompts))
+        prompts = (text for text in (*reading, *entering) if text.pending > 1)
+        return min(plan.tokens_max, sum(text.unread for text in prompts if not text.fetching))
 
     def read(self, plan: RoundPlan, reading: list[Sequence]) -> None:
         """Add rows of prompts to a round, and admit waiting sequences to it."""
@@ -70,6 +72,7 @@ class Policy:
                 plan.add(sequence, plan.tokens_left)
         while plan.tokens_left and len(running) < self.limits.rows_max:
             first = waiting.first_ready
+            # None of those behind it instead: small requests would keep a large one out for ever.
             if first is None or not self.running_set.admit(first):
                 return
             waiting.remove(first)

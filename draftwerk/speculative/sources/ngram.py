@@ -28,6 +28,7 @@ class NgramSource(DraftSource):
         # The longest, and of equals the newest, which is the first.
         position, level = max(matches, key=itemgetter(1))
         tokens = self._text.tokens
+        # Only a part of it where the match ends at the text's end, as in a loop: see below.
         copy = tokens[position : position + depth_max]
         period = len(copy)
         while len(copy) < depth_max:

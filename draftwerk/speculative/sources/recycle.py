@@ -1,8 +1,8 @@
 """Token recycling (arXiv 2408.08696): the target's latest top-k after each token.
 
-Every verified node brings the target's best successors for nothing. They are kept by token, and a
-tree over them is a draft that needs no earlier occurrence of anything. Successors are ranked with
-the noise that the target will draw with, and the score says how good a guess is.
+The logits of each verified node give the target's top-k next tokens at no extra cost. They are kept
+by token, and a tree over them is a draft that needs no earlier occurrence of anything. Successors
+are ranked with the noise that the target will draw with; the score says how good a guess is.
 """
 
 from collections.abc import Iterable

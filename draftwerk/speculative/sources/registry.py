@@ -167,6 +167,7 @@ WITHOUT_MODEL = tuple(name for name in SETTINGS if name != "draft")
 def make_sources(inputs: SourceInputs, allowed: Iterable[str]) -> list[DraftSource]:
     """Return the sources of a new sequence, in the order of the table."""
     names = frozenset(allowed)
+    # Those that are no setting follow from what the request says, whatever sources it allows.
     made = (
         spec.make(inputs._replace(number=number))
         for number, spec in enumerate(SOURCES)

@@ -64,6 +64,7 @@ class DraftTree:
         chance = self.acceptance.chances[cell] * self._factors[source]
         if chance > CHANCE_MAX:
             chance = CHANCE_MAX
+        # One number a node: its parent, the root included, has six bits. This is the hot path.
         key = token << 6 | parent + 1
         node = self._children.get(key)
         if node is None:
@@ -115,17 +116,18 @@ class DraftTree:
         totals = [0.0] * (len(self.tokens) + 1)
         for parent, score in zip(self.parents, self.scores, strict=True):
             totals[parent + 1] += score
-        found: list[float] = []
+        path_chances: list[float] = []
         for parent, score in zip(self.parents, self.scores, strict=True):
             total = totals[parent + 1]
             chance = score / total if total > 1.0 else score
-            found.append(chance * found[parent] if parent >= 0 else chance)
-        return found
+            path_chances.append(chance * path_chances[parent] if parent >= 0 else chance)
+        return path_chances
 
     def draft(self, nodes: list[int], blank: Draft = NO_DRAFT) -> Draft:
         """Return the chosen nodes, closed under parents, as a draft with the wishes of `blank`."""
         if not nodes:
             return blank
+        # Parents have lower numbers than their children, so this is a topological order.
         nodes.sort()
         if nodes[-1] == len(nodes) - 1:  # the first nodes of the tree: nothing to renumber
             parents = self.parents[: len(nodes)]

@@ -23,7 +23,7 @@ from draftwerk.speculative.requests.sequence import known_slots
 ROUND_S = 0.05
 """The time of a round, about: it turns times into ranks, so that only the order depends on it."""
 SLACK_ROUNDS = round(DUE_SOON_S / ROUND_S)
-"""By how many rounds a request that was promised nothing is due later than one due at once."""
+"""Slack, in rounds, of a request without an SLO."""
 PrefillTime = Callable[[int, int], float]
 """From how many tokens lie before, and how many are read: the seconds that takes."""
 
