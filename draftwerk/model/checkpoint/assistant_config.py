@@ -108,6 +108,6 @@ def assistant_tensors(directory: Path, hf: AssistantConfig) -> dict[str, StoredT
     beside: dict[str, TensorShape] = {BEFORE: (size, 2 * hidden), AFTER: (hidden, size)}
     if hf.centroids:
         beside |= {CENTROIDS: (hf.centroids, size), ORDER: (hf.layers["vocab_size"],)}
-    check_shapes(stored, beside)
+    check_shapes(stored, beside, (ORDER,))
     check_tensors(hf.layers, {name: each for name, each in stored.items() if name not in beside})
     return stored

@@ -41,13 +41,14 @@ def second_config(said: Json, hidden: int) -> SecondConfig | None:
         raise Refused(f"config.json: dflash_config.{SIZES[1]} {sizes[1]} does not divide {hidden}")
     if sizes[3] > TOP_MAX:
         raise Refused(f"config.json: dflash_config.{SIZES[3]} {sizes[3]} is above {TOP_MAX}")
-    scales = [
-        said.get(key) or default for key, default in zip(SCALES, (1.0, 1.0, 0.0), strict=True)
-    ]
-    for key, value in zip(SCALES, scales, strict=True):
-        if type(value) not in (int, float) or not 0 <= value < 1e6:
+    scales = list[float]()
+    for key, default in zip(SCALES, (1.0, 1.0, 0.0), strict=True):
+        value = said.get(key)
+        value = default if value is None else value
+        if type(value) not in (int, float) or not min(default, 1e-6) <= value < 1e6:
             raise Refused(f"config.json: dflash_config.{key} is {value!r}, and no scale")
-    return SecondConfig(*sizes, *map(float, scales))
+        scales.append(float(value))
+    return SecondConfig(*sizes, *scales)
 
 
 def second_shapes(second: SecondConfig, layers: Json) -> dict[str, TensorShape]:

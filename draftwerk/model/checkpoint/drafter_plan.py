@@ -1,15 +1,20 @@
 """What a drafter's files say of it, read without torch: what it takes, and whether it fits."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 from draftwerk.model.checkpoint.architectures import completed
 from draftwerk.model.checkpoint.families.architecture import Json
-from draftwerk.model.checkpoint.files.shards import StoredTensor
+from draftwerk.model.checkpoint.files.shards import BYTES, StoredTensor
 from draftwerk.model.checkpoint.inventory import TensorShape
 from draftwerk.model.checkpoint.rope_fields import check_rope
 from draftwerk.model.checkpoint.supported import check_supported
 from draftwerk.model.checkpoint.unsupported import Refused
+
+INDICES = ("I32", "I64")
+NUMBERS = {*BYTES, *INDICES, "BOOL", "I8", "I16", "U8", "U16", "U32", "U64"}
+NUMBERS |= {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F4"}
+"""Kinds of number in safetensors: a GGUF has others."""
 
 
 class DrafterPlan(NamedTuple):
@@ -43,12 +48,19 @@ def check_same(name: str, value: Any, wanted: int) -> None:
         raise Refused(f"config.json: {name} is {value!r}, and the model's is {wanted}")
 
 
-def check_shapes(stored: Mapping[str, StoredTensor], shapes: Mapping[str, TensorShape]) -> None:
-    """Refuse a drafter that lacks a tensor, or has one of another shape."""
+def check_shapes(
+    stored: Mapping[str, StoredTensor],
+    shapes: Mapping[str, TensorShape],
+    indices: Container[str] = (),
+) -> None:
+    """Refuse a drafter that lacks a tensor, or has one of another shape or kind of number."""
     for name, shape in shapes.items():
         if name not in stored:
             raise Refused(f"it lacks {name}")
-        if stored[name].shape != shape:
-            raise Refused(
-                f"{stored[name].name or name} is {list(stored[name].shape)}, not {list(shape)}"
-            )
+        found = stored[name]
+        if found.shape != shape:
+            raise Refused(f"{found.name or name} is {list(found.shape)}, not {list(shape)}")
+        is_index = name in indices
+        if found.dtype in NUMBERS and found.dtype not in (INDICES if is_index else BYTES):
+            wanted = "an integer" if is_index else "a float"
+            raise Refused(f"{found.name or name} is {found.dtype}, and not {wanted}")

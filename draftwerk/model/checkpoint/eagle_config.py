@@ -2,10 +2,16 @@
 
 import re
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+from draftwerk.model.checkpoint.architectures import check_keys
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.checkpoint.drafter_plan import DrafterPlan, check_shapes, layers_as
+from draftwerk.model.checkpoint.drafter_plan import (
+    DrafterPlan,
+    check_same,
+    check_shapes,
+    layers_as,
+)
 from draftwerk.model.checkpoint.families.architecture import Json, counted
 from draftwerk.model.checkpoint.files.json_file import read_json
 from draftwerk.model.checkpoint.files.shards import StoredTensor, stored_tensors
@@ -13,6 +19,7 @@ from draftwerk.model.checkpoint.hf_config import model_config
 from draftwerk.model.checkpoint.inventory import TensorShape
 from draftwerk.model.checkpoint.unsupported import Refused
 
+BIASES = ("attention_bias", "mlp_bias")
 VARIANTS = ("norm_before_fc", "fc_norm", "norm_output")
 """Variants that a config may ask for and that are not computed."""
 PREFIXES = re.compile(r"(?:model\.)?(?:midlayer\.|layers\.0\.)?")
@@ -30,6 +37,14 @@ MATRICES = {
 EMBEDDING, OFFSETS = "embed_tokens.weight", "d2t"
 UNREAD = ("t2d", "rotary_emb.inv_freq", "self_attn.rotary_emb.inv_freq")
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
+OF_HEAD = {
+    *("draft_vocab_size", "eagle_config", "transformer_layer_config", "norm_before_residual"),
+    *("target_hidden_size", "target_model_type", "embed_requires_grad", "has_no_defaults_at_init"),
+    *("speculators_config", "speculators_model_type", "speculators_version", "algorithm"),
+    *("dtype", "torch_dtype", "auto_map", "architectures", "model_type"),
+    *(LAYER_IDS, *VARIANTS),
+}
+"""Keys beside those of the layer; some say again what the tensors do, or how a head was made."""
 
 
 class EagleConfig(NamedTuple):
@@ -38,6 +53,8 @@ class EagleConfig(NamedTuple):
     head: Json
     layer: Json
     """Its vocabulary is that which the head guesses."""
+    vocab_size: Any
+    """The target's, as the file says."""
 
     def target_layers(self, count: int) -> tuple[int, ...]:
         """Return the layers before which states are read; a nested list has those behind which."""
@@ -52,6 +69,8 @@ class EagleConfig(NamedTuple):
 def plan_eagle(directory: Path, _: Path, target: ModelConfig) -> DrafterPlan:
     """Return what the head in a folder takes. Raises Refused, naming what does not fit."""
     own = read_eagle_config(directory)
+    if own.vocab_size is not None:
+        check_same("vocab_size", own.vocab_size, target.vocab_size)
     count = own.layer["vocab_size"]
     return DrafterPlan(
         name=f"an EAGLE-3 layer that guesses {count:,} tokens",
@@ -70,11 +89,15 @@ def read_eagle_config(directory: Path) -> EagleConfig:
     nested = head.get("transformer_layer_config")
     own = cast(Json, nested) if isinstance(nested, dict) else head
     own = {key: value for key, value in own.items() if key != "dtype"}
+    said = {key: value for key, value in {**head, **own}.items() if key not in OF_HEAD}
+    check_keys({**said, "architectures": ["LlamaForCausalLM"]})
+    if biases := [name for name in BIASES if own.get(name)]:
+        raise Refused(f"config.json: {biases[0]} is not supported: the layer has no biases")
     layer = layers_as(own, "LlamaForCausalLM", "llama")
     if layer["num_hidden_layers"] != 1:
         raise Refused(f"config.json: {layer['num_hidden_layers']} layers, where one is supported")
     guessed = counted("draft_vocab_size", head.get("draft_vocab_size") or layer["vocab_size"])
-    return EagleConfig(head, {**layer, "vocab_size": guessed})
+    return EagleConfig(head, {**layer, "vocab_size": guessed}, own.get("vocab_size"))
 
 
 def eagle_tensors(
@@ -88,12 +111,15 @@ def eagle_tensors(
     shapes = _shapes(model_config(own.layer, {}), target)
     hidden, guessed = shapes["norm.weight"], shapes["lm_head.weight"][:1]
     optional = {EMBEDDING: (target.vocab_size, *hidden), OFFSETS: guessed}
+    if guessed != (target.vocab_size,):
+        shapes[OFFSETS] = guessed
     if hidden != (target.hidden_size,):
         shapes[EMBEDDING] = optional[EMBEDDING]
     known = {**optional, **shapes}
     if unknown := [each for name, each in stored.items() if name not in (*known, *UNREAD)]:
         raise Refused(f"{unknown[0].name} is not read by the layer of a Llama")
-    check_shapes(stored, {name: known[name] for name in known if name in (*shapes, *stored)})
+    asked = {name: known[name] for name in known if name in (*shapes, *stored)}
+    check_shapes(stored, asked, (OFFSETS,))
     return stored
 
 

@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head_windows import BLOCK_SIZE, LONG_BLOCKS, LONG_CAPACITY
 from draftwerk.model.process.drafters.drafter_table import draft_head_bytes
-from tests.support.dflash_models import BLOCK, HEAD, LAYERS, MASK, DFlashOracle
+from tests.support.dflash_models import BLOCK, HEAD, LAYERS, MASK, SECOND, DFlashOracle
 from tests.support.tiny_models import VOCAB
 
 
@@ -60,10 +60,13 @@ CONFIGS = [
     ({"model_type": "gemma3"}, "model_type 'gemma3' is not supported"),
     ({"hidden_act": "gelu"}, "hidden_act 'gelu' is not supported"),
     ({"draft_vocab_size": 50}, "draft_vocab_size"),
+    (section(**SECOND | {"input_embedding_scale": 0}), "input_embedding_scale is 0, and no scale"),
+    (section(**SECOND | {"output_multiplier": []}), r"output_multiplier is \[\], and no scale"),
 ]
 TENSORS = [
     ({"fc.weight": None}, "it lacks fc.weight"),
     ({"fc.weight": torch.zeros(32, 64)}, r"fc.weight is \[32, 64\], not \[32, 96\]"),
+    ({"fc.weight": torch.zeros(32, 96).to(torch.int8)}, "fc.weight is I8, and not a float"),
     ({"hidden_norm.weight": torch.zeros(31)}, r"hidden_norm.weight is \[31\]"),
     ({"layers.1.mlp.up_proj.weight": None}, "lack model.layers.1.mlp.up_proj.weight"),
     ({"embed_tokens.weight": torch.zeros(VOCAB, 32)}, "embed_tokens.weight: .* its target's"),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
 from draftwerk.model.checkpoint.config import ModelConfig
-from draftwerk.model.checkpoint.eagle_config import LAYER_IDS
+from draftwerk.model.checkpoint.eagle_config import LAYER_IDS, plan_eagle
 from draftwerk.model.checkpoint.eagle_head import read_eagle
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.model_options import ModelOptions
@@ -76,6 +76,14 @@ def test_other_names_of_the_layer_and_a_nested_config_are_read(target, folder):
         ({"midlayer.self_attn.k_proj.weight": None}, r"lacks self_attn\.k_proj\.weight"),
         ({"midlayer.self_attn.q_norm.weight": torch.ones(8)}, r"self_attn\.q_norm\.weight is not"),
         ({"d2t": torch.full((GUESSED,), 96)}, "d2t names tokens that the model does not have"),
+        ({"d2t": None}, "lacks d2t"),
+        ({"d2t": torch.zeros(GUESSED)}, "d2t is F32, and not an integer"),
+        ({"norm.weight": torch.ones(32).to(torch.int8)}, r"norm\.weight is I8, and not a float"),
+        ({"fc.weight": torch.ones(32, 96) > 0}, r"fc\.weight is BOOL, and not a float"),
+        (
+            {"fc.weight": torch.ones(32, 96).to(torch.float8_e4m3fn)},
+            r"fc\.weight is F8_E4M3, and not a float",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_by_its_tensor(target, folder, changes, named):
@@ -92,6 +100,8 @@ def test_what_does_not_fit_is_refused_by_its_tensor(target, folder, changes, nam
         ({"intermediate_size": None}, "intermediate_size"),
         ({LAYER_IDS: [1, 2, LAYERS]}, "are not three of the model's 7 layers"),
         ({"hidden_act": "gelu"}, "hidden_act"),
+        ({"attention_bias": True}, "attention_bias is not supported"),
+        ({"frobnicate": 3}, "frobnicate"),
         ({"draft_vocab_size": "71"}, "draft_vocab_size '71' is not a count"),
     ],
 )
@@ -99,6 +109,15 @@ def test_what_is_not_computed_is_refused_by_name(target, folder, changes, named)
     say(folder, **changes)
     with pytest.raises(Refused, match=named):
         read_eagle(folder, target)
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_head_of_another_vocabulary_is_refused_by_name(target, folder, is_nested):
+    hf = json.loads((folder / "config.json").read_bytes())
+    own = {**hf, "vocab_size": 98}
+    say(folder, **({"transformer_layer_config": own} if is_nested else own))
+    with pytest.raises(Refused, match="vocab_size is 98, and the model's is 97"):
+        plan_eagle(folder, folder, target)
 
 
 def test_a_head_of_a_wider_target_needs_an_embedding(target, folder):
