@@ -168,9 +168,9 @@ struct Tile {
         }
     }
 
-    // Scores of one row to probabilities (unnormalised): those from `hidden` to `seen` are not zero.
-    // Values are weighed by them times `scales`, if there are any.
-    void softmax(int row, int hidden, int seen, int positions, const float *scales) const {
+    // One row's scores, scaled; those before `hidden` are not seen. Apart from what follows, so that
+    // a row's maximum is looked for while others' are.
+    void scale_scores(int row, int hidden, int seen) const {
         float *scores = scratch.scores + row * COLUMNS_MAX;
         if (shape.softcap > 0) cap(scores, seen);
         if (hidden) std::fill(scores, scores + hidden, UNSEEN);
@@ -179,21 +179,28 @@ struct Tile {
         for (int i = 0; i < seen; i += LANES) {
             Floats score = load(scores + i) * scale;
             store(scores + i, score);
-            most = max(most, keep_first(score, seen - i, broadcast(-INFINITY)));
+            const int left = seen - i;
+            most = max(most, left < LANES ? keep_first(score, left, most) : score);
         }
-        const float largest = reduce_max(most);
-        const Floats zero = broadcast(0.0f);
+        scratch.tile.largest[row] = reduce_max(most);
+    }
+
+    // Scaled scores of one row to probabilities (unnormalised): those from `seen` on are zero.
+    // Values are weighed by them times `scales`, if there are any.
+    void exponentiate(int row, int seen, int positions, const float *scales) const {
+        const float *scores = scratch.scores + row * COLUMNS_MAX;
+        const Floats largest = broadcast(scratch.tile.largest[row]), zero = broadcast(0.0f);
+        float *to = scratch.probabilities + row * SPAN;
+        const bool in_fp32 = shape.in_fp32(), twice = weighs_twice();
         Floats total = zero;
         for (int i = 0; i < positions; i += LANES) {
-            Floats p = without_tiny(exponential(load(scores + i) - broadcast(largest)));
-            p = keep_first(p, seen - i, zero);
-            if (!shape.in_fp32()) p = round_to_bf16(p);
+            Floats p = without_tiny(exponential(load(scores + i) - largest));
+            if (seen - i < LANES) p = keep_first(p, seen - i, zero);
+            if (!in_fp32) p = round_to_bf16(p);
             total = total + p;
-            float *to = scratch.probabilities + row * SPAN;
-            if (weighs_twice()) store_pairs(reinterpret_cast<PairElement *>(to) + i, p, LANES);
+            if (twice) store_pairs(reinterpret_cast<PairElement *>(to) + i, p, LANES);
             else store(to + i, scales ? p * load(scales + i) : p);
         }
-        scratch.tile.largest[row] = largest;
         scratch.tile.total[row] = reduce_add(total);
     }
 
@@ -236,9 +243,8 @@ struct Tile {
         gather(last - first);
         score_rows(first, last);
         const float *scales = has_scales() ? scratch.value_scales : nullptr;
-        for (int row = first; row < last; row++) {
-            softmax(row, hidden[row], seen[row], count, scales);
-        }
+        for (int row = first; row < last; row++) scale_scores(row, hidden[row], seen[row]);
+        for (int row = first; row < last; row++) exponentiate(row, seen[row], count, scales);
         weigh_rows(first, last, scratch.value_offsets, count);
     }
 
@@ -255,7 +261,10 @@ struct Tile {
         for (int row = first; row < last; row++) {
             float *scores = scratch.scores + row * COLUMNS_MAX;
             for (int i = 0; i < positions; i++) scores[i] = scores[columns[i]];
-            softmax(row, hidden, positions, positions, has_scales() ? scales : nullptr);
+            scale_scores(row, hidden, positions);
+        }
+        for (int row = first; row < last; row++) {
+            exponentiate(row, positions, positions, has_scales() ? scales : nullptr);
         }
         weigh_rows(first, last, value_offsets, positions);
     }

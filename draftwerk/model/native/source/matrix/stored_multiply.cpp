@@ -7,6 +7,7 @@
 
 namespace {
 
+using native::ByteSums;
 using stored_kernel::Kernels;
 
 // Fewer rows do not pay for AMX's way through memory (an Emerald Rapids).
@@ -37,43 +38,27 @@ const Kernels &kernels(Kind kind) {
     }
 }
 
-// Sums of sixteen bytes: of all, and where pairs are summed apart, of those at 0 and 1, or 2 and 3,
-// of each word.
-struct Sums16 {
-    int all, pairs[2];
-};
-Sums16 sums_of(const Floats &whole, const int8_t *bytes) {
-    // Floats of small integers: the sum has the same bits in any order.
-    if constexpr (!native::PAIR_SUMS) return {static_cast<int>(reduce_add(whole)), {0, 0}};
-    int lower = 0, upper = 0;
-    for (int i = 0; i < 16; i += 4) {
-        lower += bytes[i] + bytes[i + 1], upper += bytes[i + 2] + bytes[i + 3];
-    }
-    return {lower + upper, {lower, upper}};
-}
-
 // -centre times a sum, as products are summed here.
-int32_t start_of(int centre, const Sums16 &sums) {
-    if constexpr (!native::PAIR_SUMS) return -centre * sums.all;
-    uint32_t lower = static_cast<uint16_t>(-centre * sums.pairs[0]);
-    return static_cast<int32_t>(lower | static_cast<uint32_t>(-centre * sums.pairs[1]) << 16);
+int32_t start_of(int centre, const ByteSums &sums) {
+    if constexpr (!native::PAIR_SUMS) return -centre * sums.all();
+    uint32_t lower = static_cast<uint16_t>(-centre * sums.lower);
+    return static_cast<int32_t>(lower | static_cast<uint32_t>(-centre * sums.upper) << 16);
 }
 
-void put_group(const Floats (&values)[2], StoredGroup &to) {
+[[gnu::always_inline]] inline void put_group(const Floats (&values)[2], StoredGroup &to) {
     float most = reduce_max(max(absolute(values[0]), absolute(values[1])));
     float scale = most < TINY ? 0.0f : most / 127.0f;
     Floats inverse = broadcast(scale > 0 ? 1.0f / scale : 0.0f);
-    Sums16 half[2];
+    ByteSums half[2];
     for (int i = 0; i < 2; i++) {
         const Ints whole = to_ints(values[i] * inverse);
         store_bytes(reinterpret_cast<uint8_t *>(to.bytes) + i * LANES, whole, LANES);
-        half[i] = sums_of(to_floats(whole), to.bytes + i * LANES);
-        to.weighed_halves[i] = scale * static_cast<float>(half[i].all);
+        half[i] = native::sums_of_sixteen(to.bytes + i * LANES);
+        to.weighed_halves[i] = scale * static_cast<float>(half[i].all());
         to.start32[i] = start_of(32, half[i]);
     }
-    Sums16 all = {half[0].all + half[1].all,
-                  {half[0].pairs[0] + half[1].pairs[0], half[0].pairs[1] + half[1].pairs[1]}};
-    to.scale = scale, to.weighed = scale * static_cast<float>(all.all);
+    const ByteSums all = {half[0].lower + half[1].lower, half[0].upper + half[1].upper};
+    to.scale = scale, to.weighed = scale * static_cast<float>(all.all());
     to.start8 = start_of(8, all);
     to.start_wide = start_of(native::PAIR_SUMS ? 16 : 128, all);
 }

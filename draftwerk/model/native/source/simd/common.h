@@ -86,6 +86,31 @@ inline auto load_pairs(const uint8_t *from, int half) {
     return pairs_half(load_ints(from), half);
 }
 
+// Sums of sixteen signed bytes: of those at 0 and 1 of each four, and of those at 2 and 3.
+struct ByteSums {
+    int lower, upper;
+    int all() const { return lower + upper; }
+};
+inline ByteSums sums_of_sixteen(const int8_t *bytes) {
+#ifdef __SSE2__
+    const __m128i offset = _mm_set1_epi8(-128), pair = _mm_set1_epi32(0xffff);
+    const __m128i unsigned_bytes =
+        _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i *>(bytes)), offset);
+    auto sum = [](__m128i of) {
+        const __m128i halves = _mm_sad_epu8(of, _mm_setzero_si128());
+        return _mm_cvtsi128_si32(_mm_add_epi32(halves, _mm_unpackhi_epi64(halves, halves)));
+    };
+    const int lower = sum(_mm_and_si128(unsigned_bytes, pair));
+    return {lower - 8 * 128, sum(unsigned_bytes) - lower - 8 * 128};
+#else
+    ByteSums sums = {};
+    for (int i = 0; i < 16; i += 4) {
+        sums.lower += bytes[i] + bytes[i + 1], sums.upper += bytes[i + 2] + bytes[i + 3];
+    }
+    return sums;
+#endif
+}
+
 inline Ints with_offset(Ints bytes) {
     return WEIGHT_OFFSET ? bit_xor(bytes, broadcast(static_cast<int32_t>(0x80808080))) : bytes;
 }
