@@ -5,16 +5,46 @@ from pathlib import Path
 import pytest
 
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES, Architecture, completed
+from draftwerk.model.checkpoint.families import (
+    cohere,
+    experts,
+    gemma,
+    gemma4,
+    glm,
+    granite,
+    granite_hybrid,
+    lfm,
+    llama,
+    olmo,
+    qwen_next,
+)
 from draftwerk.model.checkpoint.files.shards import stored_tensors
 from draftwerk.model.checkpoint.inventory import inventory
 from draftwerk.model.checkpoint.supported import sizes_of
 from draftwerk.model.checkpoint.text_part import HEAD, text_tensors
 from tests.support.tiny_models import FAMILIES, VOCAB, tiny_model
 
+FILES = (
+    *(cohere, experts, gemma, gemma4, glm, granite, granite_hybrid),
+    *(lfm, llama, olmo, qwen_next),
+)
 rows = pytest.mark.parametrize("row", ARCHITECTURES, ids=lambda row: row.hf_name)
 SWITCHES = ("attention_bias", "mlp_bias", "tie_word_embeddings", "attention_out_bias")
 SETTINGS = [tuple(at != number for at in range(4)) for number in range(4)] + [(False,) * 4]
 """Every two values of two switches are in one of these."""
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.__name__.rpartition(".")[2])
+def test_each_row_of_a_familys_file_is_served_and_has_a_tiny_model_that_is_compared(file) -> None:
+    assert file.ROWS
+    for row in file.ROWS:
+        assert ARCHITECTURES.count(row) == 1
+        assert type(tiny_model(row.model_type)).__name__ == row.hf_name
+
+
+def test_no_class_is_served_by_two_rows() -> None:
+    names = [row.hf_name for file in FILES for row in file.ROWS]
+    assert sorted(names) == sorted({row.hf_name for row in ARCHITECTURES})
 
 
 @rows

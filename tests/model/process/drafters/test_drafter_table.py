@@ -33,6 +33,7 @@ def made_up(directory: Path, vocab_size: int) -> str:
 def test_each_row_names_the_file_that_binds_its_kind():
     modules = (mtp_heads, assistant_heads, dflash_heads, eagle_heads)
     assert [kind.module for kind in KINDS] == [each.__name__ for each in modules]
+    assert all(callable(each.bind) for each in modules)
 
 
 def test_a_new_kind_is_a_file_and_a_row(tmp_path, monkeypatch):
