@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 from transformers.utils import logging
 
+from draftwerk.model.native.pool import Pool
 from tests.support.one_thread import one_torch_thread as one_torch_thread
+from tests.support.runners import require_kernels
 from tests.support.tiny_models import save_tiny
 
 
@@ -14,6 +16,12 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tiny")
     save_tiny(path, "llama")
     return path
+
+
+@pytest.fixture(scope="session")
+def pool() -> Pool:
+    require_kernels()
+    return Pool(2)
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,16 @@ import pytest
 import torch
 
 from draftwerk.model.attention.reference import attend
+from draftwerk.model.attention.signature import Attention
+from draftwerk.model.batch.batch import StatesForward
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead
 from draftwerk.model.draft_head.torch_step import TorchStep
 from draftwerk.model.native.build import NativeUnavailable, library_path
+from draftwerk.model.native.forward import NativeForward
+from draftwerk.model.native.pool import Pool
 from draftwerk.model.process.build import build
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
@@ -86,6 +90,24 @@ def _parts(model: Checkpoint, block_count: int, block_size: int) -> LoadedModel:
     return LoadedModel(
         forward=forward, pages=pages, vocab_size=config.vocab_size, grammars=grammars
     )
+
+
+def kernel_parts(
+    directory: Path,
+    blocks: int,
+    pool: Pool | None,
+    dtype: str = "fp32",
+    attention: Attention = attend,
+) -> LoadedModel:
+    """Return a model with so many blocks of 16, computed by kernels, or by torch without a pool."""
+    model = load(str(directory), FP32)
+    page_dtype, width = FP32, 0
+    forward: StatesForward = TorchForward(model.config, model.weights, attention)
+    if pool is not None:
+        native = NativeForward(model.config, model.weights, dtype, pool)
+        forward, page_dtype, width = native, native.page_dtype, native.page_width
+    pages = allocate(model.config, blocks, 16, page_dtype, CPU, width)
+    return LoadedModel(forward=forward, pages=pages, vocab_size=model.config.vocab_size)
 
 
 def make_runner_with_layer(

@@ -5,15 +5,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import torch
 from msgspec import structs
 
-from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
-from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.backend import TORCH_BACKEND, LoadedModel
+from draftwerk.model.step.backend import TORCH_BACKEND
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import (
@@ -25,6 +21,7 @@ from draftwerk.speculative.protocol.rounds import (
     Row,
 )
 from draftwerk.speculative.sampling.params import Sampling
+from tests.support.runners import kernel_parts
 from tests.support.tiny_models import VOCAB, oracle_logits, tiny_model
 
 TOKENS = tuple(Random(5).choices(range(VOCAB), k=50))
@@ -33,15 +30,9 @@ BLOCKS = 4
 
 
 def make_runner(directory: Path, pool: Pool) -> TargetRunner:
-    model = load(str(directory), torch.float32)
-    forward, sampler = NativeForward(model.config, model.weights, "fp32", pool), NativeSampler(pool)
-    pages = allocate(model.config, 5 * BLOCKS, 16, torch.float32, torch.device("cpu"))
+    sampler = NativeSampler(pool)
     backend = replace(TORCH_BACKEND, choose=sampler.choose_many, logprobs=sampler.logprobs)
-    return target_runner(
-        LoadedModel(
-            forward=forward, pages=pages, vocab_size=model.config.vocab_size, backend=backend
-        )
-    )
+    return target_runner(replace(kernel_parts(directory, 5 * BLOCKS, pool), backend=backend))
 
 
 def scores(runner: TargetRunner, cuts: list[int], company: int = 0) -> list[ChosenLogprob]:

@@ -1,28 +1,24 @@
 """Models whose tokens see all of their text: Transformers' states, and equal bits in company."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.attention.tiled import TiledAttention
-from draftwerk.model.batch.batch import StatesForward
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.gguf_card import write_card
 from draftwerk.model.checkpoint.hf_config import read_config
-from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.around_steps import attached
-from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.whole_prompts import NO_TEXT, Step, all_seen, one_by_one, seeing
 from draftwerk.speculative.options.pooled_prompt import PooledPrompt
@@ -31,6 +27,7 @@ from draftwerk.speculative.protocol.state_sums import summed
 from draftwerk.speculative.requests.pooling import Pooling, PoolingParams
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.gguf_of_hybrids import has_offset
+from tests.support.runners import kernel_parts
 from tests.support.tiny_gguf import said_by_files, save_gguf
 from tests.support.tiny_models import FAMILIES, VOCAB, save_tiny, tiny_model
 
@@ -66,18 +63,11 @@ def add_to_config(directory: Path, **fields: Any) -> None:
 
 def make_step(directory: Path, pool: Pool | None, dtype: str = "fp32", kind: str = "") -> Step:
     """Return the step of a model process; of torch without a pool."""
-    model = load(str(directory), torch.float32)
-    page_dtype, width = torch.float32, 0
     attention = {"tiled": TiledAttention(), "padded": PaddedAttention()}.get(kind, attend)
-    forward: StatesForward = TorchForward(model.config, model.weights, attention)
-    if pool is not None:
-        native = NativeForward(model.config, model.weights, dtype, pool)
-        forward, page_dtype, width = native, native.page_dtype, native.page_width
-    pages = allocate(model.config, len(TEXTS) * BLOCKS, 16, page_dtype, torch.device("cpu"), width)
-    size = model.config.vocab_size
+    causal = kernel_parts(directory, len(TEXTS) * BLOCKS, pool, dtype, attention)
     view = all_seen if pool is None else one_by_one
-    whole = seeing(forward, model.config.graph.sees_all, view)
-    parts = LoadedModel(forward=whole, pages=pages, vocab_size=size)
+    whole = seeing(causal.forward, read_config(directory).graph.sees_all, view)
+    parts = replace(causal, forward=whole)
     return attached(parts, target_runner(parts).step)
 
 
@@ -124,10 +114,14 @@ def sums(step: Step, *rounds: list[Row]) -> dict[int, bytes]:
     return found
 
 
-def wanted(directory: Path, family: str, number: int, pooling: Pooling) -> list[float]:
-    return pooled(
-        FAMILIES[family].from_pretrained(directory, attn_implementation="eager"), number, pooling
-    )
+@pytest.fixture(scope="module", params=SERVED)
+def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, PreTrainedModel]:
+    """Return a family's folder, and Transformers' model of it."""
+    path: Path = tmp_path_factory.mktemp(request.param)
+    save_both_ways(path, request.param)
+    return path, FAMILIES[request.param].from_pretrained(path, attn_implementation="eager")
 
 
 def pooled(model: Any, number: int, pooling: Pooling) -> list[float]:
@@ -137,14 +131,15 @@ def pooled(model: Any, number: int, pooling: Pooling) -> list[float]:
 
 
 @pytest.mark.parametrize("backend", ["torch", "tiled", "padded", "native"])
-@pytest.mark.parametrize("family", SERVED)
-def test_vectors_are_transformers(family: str, backend: str, tmp_path: Path, pool: Pool) -> None:
-    save_both_ways(tmp_path, family)
+def test_vectors_are_transformers(
+    served: tuple[Path, PreTrainedModel], backend: str, pool: Pool
+) -> None:
+    directory, model = served
     for pooling in ("mean", "last"):
-        step = make_step(tmp_path, pool if backend == "native" else None, kind=backend)
+        step = make_step(directory, pool if backend == "native" else None, kind=backend)
         found = sums(step, [*rows_of(0, [], pooling), *rows_of(2, [], pooling)])
         for number, state_sum in found.items():
-            expected = wanted(tmp_path, family, number, pooling)
+            expected = pooled(model, number, pooling)
             assert summed(state_sum) == pytest.approx(expected, abs=1e-4 * LENGTHS[number])
 
 

@@ -6,15 +6,8 @@ from random import Random
 import pytest
 import torch
 
-from draftwerk.model.attention.reference import attend
-from draftwerk.model.batch.batch import Forward
-from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.isa import available
 from draftwerk.model.native.pool import Pool
-from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.row_walk import BROKEN
 from draftwerk.model.step.target_runner import TargetRunner
@@ -28,6 +21,7 @@ from draftwerk.speculative.protocol.rounds import (
 )
 from draftwerk.speculative.protocol.state_sums import joined_sums, summed
 from draftwerk.speculative.sampling.params import Sampling
+from tests.support.runners import kernel_parts
 from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny, tiny_model
 
 TOKENS = tuple(Random(5).choices(range(VOCAB), k=50))
@@ -39,15 +33,7 @@ FAMILIES = ("llama", "qwen3", "gemma3_text", "gemma4_text", "cohere2", "olmo2", 
 
 def make_runner(directory: Path, pool: Pool | None, dtype: str = "fp32") -> TargetRunner:
     """Return a runner of the kernels; of torch without a pool."""
-    model = load(str(directory), torch.float32)
-    page_dtype, width = torch.float32, 0
-    forward: Forward = TorchForward(model.config, model.weights, attend)
-    if pool is not None:
-        native = NativeForward(model.config, model.weights, dtype, pool)
-        forward, page_dtype, width = native, native.page_dtype, native.page_width
-    pages = allocate(model.config, 5 * BLOCKS, 16, page_dtype, torch.device("cpu"), width)
-    size = model.config.vocab_size
-    return target_runner(LoadedModel(forward=forward, pages=pages, vocab_size=size))
+    return target_runner(kernel_parts(directory, 5 * BLOCKS, pool, dtype))
 
 
 def row(number: int, start: int, stop: int, pooled: tuple[int, int]) -> Row:
