@@ -141,24 +141,24 @@ def test_a_stop_token_ends_a_chain_and_what_it_has_read(directory):
 def test_a_text_decoded_with_chains_is_the_text_without(directory):
     """A draft model that is the target is right for as long as its cache is."""
     plain, whole = drafters(directory, Recorder())
-    runner, rng, samplings = make_runner(directory, BLOCK_COUNT), Random(1), SAMPLINGS[1:]
+    runner, rng, samplings = make_runner(directory, BLOCK_COUNT), Random(1), SAMPLINGS[2:]
     prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 12))] for _ in samplings]
     texts = [
-        generate(runner, prompt, sampling, 16)
+        generate(runner, prompt, sampling, 12)
         for prompt, sampling in zip(prompts, samplings, strict=True)
     ]
     paths: list[list[list[int]]] = []
     for drafter in (plain, whole):
         driver = Driver(runner, Random(2), drafter=drafter, chunk_max=9)
         lives = [
-            driver.add(index, prompt, sampling, 16)
+            driver.add(index, prompt, sampling, 12)
             for index, (prompt, sampling) in enumerate(zip(prompts, samplings, strict=True))
         ]
         driver.run()
         assert [live.output for live in lives] == texts
         paths.append([[len(one.path) for one in live.decisions] for live in lives])
     assert paths[0] == paths[1]
-    assert sum(map(sum, paths[1])) > 30
+    assert sum(map(sum, paths[1])) > 15
 
 
 def test_a_chain_ends_where_the_logits_are_no_numbers(directory):

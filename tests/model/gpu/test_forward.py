@@ -68,7 +68,7 @@ def gpu_runner(directory: Path, recorder: Recorder | None, **changes) -> TargetR
         ("llama", "sampled", False),
         ("llama", "truncated", False),
         ("llama", "sampled", True),
-        ("qwen2", "sampled", False),
+        pytest.param("qwen2", "sampled", False, marks=pytest.mark.grid),
         ("qwen3", "sampled", True),
     ],
 )

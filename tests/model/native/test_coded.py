@@ -30,7 +30,7 @@ from tests.model.native.models import (
 )
 
 TWIN = """
-#include "matrix/coded.h"
+#include "matrix/coded.cpp"
 extern "C" int panel() { return PANEL; }
 extern "C" long coded_bytes(int k) { return coded::panel_bytes(k); }
 extern "C" bool write(const uint16_t *words, int k, uint8_t *to) {
@@ -53,9 +53,8 @@ def codes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         pytest.skip(f"{isa.name} does not run here")
     folder = tmp_path_factory.mktemp(isa.name)
     (folder / "twin.cpp").write_text(TWIN)
-    sources = [str(folder / "twin.cpp"), str(SOURCES / "matrix" / "coded.cpp")]
-    command = [*compiler.command, *compiler.flags(isa), f"-I{SOURCES}", "-shared", *sources]
-    subprocess.run([*command, "-o", str(folder / "twin.so")], check=True)
+    command = [*compiler.command, *compiler.flags(isa), f"-I{SOURCES}", "-shared"]
+    subprocess.run([*command, str(folder / "twin.cpp"), "-o", str(folder / "twin.so")], check=True)
     library = ctypes.CDLL(str(folder / "twin.so"))
     library.coded_bytes.restype, library.write.restype = ctypes.c_long, ctypes.c_bool
     return library

@@ -50,7 +50,7 @@ def test_a_draft_model_that_is_the_target_is_always_right(sampling, directory):
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 def test_another_draft_model_changes_no_text(sampling, directory, other):
     runner, rng = make_runner(directory), Random(1)
-    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 20))] for _ in range(4)]
+    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 20))] for _ in range(3)]
     plain = [generate(runner, prompt, sampling, 28) for prompt in prompts]
     driver = Driver(runner, rng, drafter=make_drafter(other), chunk_max=6, preempts=0.1)
     lives = [driver.add(index, prompt, sampling, 28) for index, prompt in enumerate(prompts)]
@@ -66,7 +66,7 @@ def test_a_small_gemma_drafts_for_gemma_4(family: str, tmp_path: Path) -> None:
     save_tiny(tmp_path / "target", "gemma4_text")
     save_tiny(tmp_path / "small", family, seed=9, num_attention_heads=2)
     runner, rng, sampling = make_runner(tmp_path / "target"), Random(1), SAMPLINGS["sampled"]
-    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 30))] for _ in range(4)]
+    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 30))] for _ in range(2)]
     plain = [generate(runner, prompt, sampling, 28) for prompt in prompts]
     drafter = make_drafter(tmp_path / "small")
     driver = Driver(runner, rng, drafter=drafter, chunk_max=6, preempts=0.1)

@@ -41,11 +41,11 @@ def test_no_text_pauses_longer_beside_a_longer_prompt(behind: int) -> None:
 
 def test_a_thousand_short_prompts_a_second_do_not_starve_a_long_one() -> None:
     """They are many times what the device reads: the long one has a quarter of it."""
-    long_s = alone_s(1000)
+    long_s = alone_s(500)
     flood = [text(40, 1, 0.001 * number) for number in range(round(1000 * 4.0 * long_s))]
-    long = text(1000, 2)
+    long = text(500, 2)
     served(long, *flood)
-    assert long.first_s <= 4.0 * long_s + (CREDIT_ROUNDS + 1) * round_s(1000)
+    assert long.first_s <= 4.0 * long_s + (CREDIT_ROUNDS + 1) * round_s(500)
     assert all(len(one.times_s) == 1 for one in flood), "each is served in the end"
     assert sum(one.times_s[0] < long.times_s[0] for one in flood) > 20
 
