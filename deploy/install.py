@@ -85,8 +85,8 @@ def starts(name):
     """Return whether a command is a Python: version managers leave names that lead nowhere."""
     if not shutil.which(name):
         return False
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return not subprocess.run([name, "-c", ""], **silent).returncode
+    none = subprocess.DEVNULL
+    return not subprocess.run([name, "-c", ""], stdout=none, stderr=none).returncode
 
 
 def check_python():
@@ -132,7 +132,8 @@ def has_compiler():
 
 def compile_size():
     """Return how long compiling the kernels lasts, in words."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return f"about {COMPILE_S[has_compiler()] // cores + 10} s on {cores} idle cores in all"
 
 

@@ -38,11 +38,13 @@ class Command:
         self.process = subprocess.Popen(
             words, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
+        assert self.process.stdout is not None
+        self.output = self.process.stdout
 
     def finish(self, tell=lambda line: None):
         """Wait for its end, and tell each line of its output, those from before too."""
         lines = []
-        for line in self.process.stdout:
+        for line in self.output:
             lines.append(line.decode(errors="replace").rstrip())
             tell(lines[-1])
         if self.process.wait():
@@ -53,7 +55,7 @@ class Command:
 
     def __exit__(self, *error):
         self.process.kill()  # of no effect on one that has ended
-        self.process.stdout.close()
+        self.output.close()
         self.process.wait()
 
 
