@@ -1,15 +1,18 @@
-"""A given text is all that is drafted, in chains as long as there is room."""
+"""A forced text is all that is drafted, in chains as long as there is room."""
 
+from draftwerk.speculative.drafting.prepared import GIVEN
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
 
-GIVEN = (11, 12, 13, 14, 15, 16)
+FORCED = (11, 12, 13, 14, 15, 16)
 
 
 def row(stop: int, draft_max: int, new: tuple[int, ...] = (), opened: bool = True) -> Row:
     tokens = (1, 2, 1, 2, 1)
-    sequence = NewSequence(tokens, len(tokens), Sampling(), forced_tokens=GIVEN) if opened else None
+    sequence = (
+        NewSequence(tokens, len(tokens), Sampling(), forced_tokens=FORCED) if opened else None
+    )
     return Row(
         sequence_id=1,
         start=stop - 1,
@@ -26,15 +29,15 @@ def row(stop: int, draft_max: int, new: tuple[int, ...] = (), opened: bool = Tru
 def drafted(proposer: Proposer, row: Row) -> tuple[int, ...]:
     prepared = proposer.prepare(Round(round_id=1, pipeline_slot=0, rows=(row,)), has_model=False)
     (draft,) = proposer.finish(prepared, (NO_DRAFT,))
-    assert set(draft.sources) <= {"given"}
+    assert set(draft.sources) <= {GIVEN}
     return draft.tokens
 
 
 def test_what_follows_the_known_tokens_is_drafted_and_nothing_else() -> None:
     proposer = Proposer(("ngram",))
-    assert drafted(proposer, row(5, 4)) == GIVEN[:4]
-    assert drafted(proposer, row(7, 9, GIVEN[:2], opened=False)) == GIVEN[2:]
-    assert drafted(proposer, row(11, 9, GIVEN[2:], opened=False)) == ()
+    assert drafted(proposer, row(5, 4)) == FORCED[:4]
+    assert drafted(proposer, row(7, 9, FORCED[:2], opened=False)) == FORCED[2:]
+    assert drafted(proposer, row(11, 9, FORCED[2:], opened=False)) == ()
 
 
 def test_without_room_nothing_is_drafted() -> None:

@@ -1,0 +1,18 @@
+"""Known tokens have logits of their own where they are scored, and not where they are pooled."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from draftwerk.model.step.options.row_logprobs import KnownLogprobs
+from draftwerk.model.step.step_option import RowOutputs
+
+
+@pytest.mark.parametrize(("pools", "wanted"), [(False, range(2, 5)), (True, range(0))])
+def test_scored_positions_are_counted_from_the_row(pools: bool, wanted: range) -> None:
+    outputs, row, unused = RowOutputs(), SimpleNamespace(pools=pools, scored=(6, 9), start=4), None
+    anything: Any = unused
+    asked: Any = row
+    KnownLogprobs(anything).add_outputs(outputs, asked, anything, anything)
+    assert outputs.logits == wanted
