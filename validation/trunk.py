@@ -21,26 +21,33 @@ PACKAGES = (PACKAGE, ROOT / "cluster" / "draftwerk_cluster", ROOT / "tools" / "d
 TRUNK = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split()
 """From the engine to the forward pass, below the package."""
 OPTIONS = {
-    "windows": r"\bwindow",
-    "recurrent states": r"\bstates?\b|state_slots|RowState|StateR|SequenceStates",
+    "windows": r"window",
+    "recurrent states": r"\bstates?\b|state_slots|RowState|StateR|SequenceStates|BatchState",
     "segments": r"blend|Blend|segment",
-    "beams": r"[Ss]earch|[Bb]ranch|beam|hypothes",
-    "tier two": r"fetch|store|tier",
-    "deadlines": r"promise|deadline|expire|\bslo\b|Slo|late|demot|patience|tpot|due_s",
-    "expected lengths": r"lengths",
-    "pooling": r"reading|Read[A-Z]|pool(ing|ed)\b|scored|score\b|answers|prompt_logprobs",
-    "forced tokens": r"\bforced|margin",
-    "run-ahead": r"ahead|continues|goes_on|before",
-    "draft head": r"\bhead|Head",
-    "adapters": r"adapter",
-    "recovery": r"journal|resum|recover",
+    "beams": r"[Ss]earch|[Bb]ranch|beam|hypothes|\bscores?\b",
+    "tier two": r"fetch|\bstore\b|_store\b|(?<!Output)Store|tier",
+    "deadlines": r"promise|deadline|expire|\bslo\b|Slo|\blate\b|demot|slack|tpot|due_s",
+    "expected lengths": r"\blengths\b",
+    "pooling": r"[Pp]ool(ing|ed)\b|\b_?scored|ScoredT|prompt_logprobs|\b(answers : t|pools : b)",
+    "forced tokens": r"[Ff]orced|\bgiven\b|margin",
+    "run-ahead": r"ahead|continues|goes_on|\bbefore\b",
+    "draft head": r"(?<!lm_)(?<!by_)(?<![^\W_])head(?!s|er\b)|Head|HEAD\b",
+    "adapters": r"adapter|Adapter",
+    "recovery": r"journal|Journal|resum|recover|Recover",
 }
-"""Each with the words that name it, some of which mean something else now and then."""
+"""Each with the words that name it."""
+OTHER_MEANINGS = {
+    "speculative/sampling/": ("beams",),
+    "speculative/sources/tree.py": ("beams",),
+    "speculative/verify.py": ("run-ahead",),
+    "model/reference/sampler.py": ("beams",),
+}
+"""Where words mean something else: noise has branches, every token a score, and a walk goes on."""
 DISCOURAGED = ("Of", "That", "Those", "What")
 """First words of a docstring: the noun is better."""
 DIRECTIVES = ("# noqa", "# type:", "# pyright:", "# fmt:")
 """Comments that are for tools."""
-NO_CODE = ("#", '"""', "from ", "import ")
+NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 
 def trunk_lines() -> tuple[int, int]:
@@ -57,17 +64,45 @@ def trunk_lines() -> tuple[int, int]:
     return lines, comments
 
 
+def code_lines(source: str) -> Iterator[str]:
+    """Yield the lines of code of a file, without imports, comments, docstrings and messages."""
+    tree = ast.parse(source)
+    left_out = set[int]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant(value=str())):
+                left_out.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+            case _:
+                pass
+    lines: dict[int, list[str]] = {}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        number = token.start[0]
+        if token.type not in NO_CODE and number not in left_out and token.string:
+            is_message = token.type == tokenize.STRING and " " in token.string
+            lines.setdefault(number, []).append('""' if is_message else token.string)
+    return (" ".join(lines[number]) for number in sorted(lines))
+
+
+def options_named(file: str, line: str) -> list[str]:
+    """Return the options that a line of a file of the trunk names."""
+    others = {
+        name for room in OTHER_MEANINGS if file.startswith(room) for name in OTHER_MEANINGS[room]
+    }
+    return [
+        name for name, words in OPTIONS.items() if name not in others and re.search(words, line)
+    ]
+
+
 def branches() -> tuple[int, int, Counter[str]]:
     """Return how many lines of code the trunk has, how many name an option, and which."""
     code = naming = 0
     named = Counter[str]()
     for file in TRUNK:
-        for line in (PACKAGE / file).read_text(encoding="utf-8").splitlines():
-            if line.strip() and not line.strip().startswith(NO_CODE):
-                options = [name for name, words in OPTIONS.items() if re.search(words, line)]
-                named.update(options)
-                code += 1
-                naming += bool(options)
+        for line in code_lines((PACKAGE / file).read_text(encoding="utf-8")):
+            options = options_named(file, line)
+            named.update(options)
+            code += 1
+            naming += bool(options)
     return code, naming, named
 
 
