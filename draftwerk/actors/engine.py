@@ -4,7 +4,7 @@ If an actor or a device dies, all actors are built anew and each live request is
 with the tokens that its client already has: a crash is only a preemption.
 """
 
-from collections.abc import AsyncGenerator, Iterable, KeysView
+from collections.abc import AsyncGenerator, KeysView
 from contextlib import asynccontextmanager, suppress
 
 import anyio
@@ -24,7 +24,7 @@ from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.sampling.bounds import WIDTH_MAX
 
 FLUSH_S = 10.0
-"""For blocks that are not yet in tier two when the server ends."""
+"""For what attachments have not kept yet when the server ends."""
 LONG_LIFE_S = 30.0
 """A restart after this long counts as a success, even if no round was committed."""
 
@@ -93,11 +93,9 @@ class Engine:
     def snapshot(self) -> Snapshot:
         """Return the state and the counters of this moment."""
         scheduler, found = self._pipeline.cache.scheduler, self._measurements
-        counts = found.stats.copy()
-        counts.recomputed_tokens += self._parts.recoveries.redone_tokens
-        return Snapshot(
+        snapshot = Snapshot(
             load=scheduler.load,
-            counts=counts,
+            counts=found.stats.copy(),
             actors=ActorFigures(
                 restarts=self._restarts,
                 mailbox_depths={
@@ -110,15 +108,16 @@ class Engine:
             models=ModelFigures(
                 target_up=self._running and self._pipeline.verifier.is_ready,
                 processes=self._parts.processes(),
-                recoveries=self._parts.recoveries.recoveries,
                 device_busy_s=dict(found.device_clock.busy_s),
                 device_gaps=found.device_clock.gaps.copy(),
             ),
-            store={} if self._parts.store is None else self._parts.store.counters(),
             request_stages=found.stages.copy(),
             audits=dict(self._parts.audit.counts),
             draining=bool(self._closed_to),
         )
+        for attachment in self._parts.attachments:
+            snapshot = attachment.report(snapshot)
+        return snapshot
 
     def trace(self) -> list[dict[str, object]]:
         """Return what the actors did lately, in Chrome's trace format."""
@@ -185,28 +184,15 @@ class Engine:
         """Return the names of the blocks in the prefix cache, as a live view."""
         return self._pipeline.cache.scheduler.pool.names
 
-    def block_content(self, name: bytes) -> bytes | None:
-        """Return what is in the cached block of a name, as it is now."""
-        block = self._pipeline.cache.scheduler.pool.find(name)
-        store = self._parts.store
-        return None if block is None or store is None else store.copy(block)
-
-    def warm(self, names: Iterable[bytes]) -> anyio.Event:
-        """Have blocks loaded from tier two, as far as there is room that nothing is in; returns
-        what is set once that is done."""
-        tier_two = self._pipeline.tier_two
-        assert tier_two is not None, "nothing to load from"
-        return tier_two.warming.order(names)
-
     def stop(self, reason: str) -> None:
         """Take no more requests, and end each one that still waits with its last event."""
         self._closed_to = reason
         self._ledger.fail(reason)
 
     async def flush(self) -> None:
-        """Keep in tier two what is in the cache and not kept yet."""
-        if self._pipeline.tier_two is not None:
-            await self._pipeline.tier_two.flush()
+        """Have attachments keep what is to outlive the engine."""
+        for attachment in self._parts.attachments:
+            await attachment.flush()
 
     def check(self) -> None:
         """Assert that blocks and tables agree, and that every draft source is sound."""

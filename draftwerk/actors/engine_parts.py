@@ -1,27 +1,29 @@
 """The parts of an engine, and what it measures across restarts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from draftwerk.actors.audit import Audit
 from draftwerk.actors.devices.device import Device, ThreadWorker, Worker
-from draftwerk.actors.devices.recovering_target import RecoveryStats
 from draftwerk.actors.devices.restarts import RestartLimit
+from draftwerk.actors.mailbox import Outbox
+from draftwerk.actors.messages import CacheMessage
 from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
 from draftwerk.actors.monitoring.request_stages import RequestStages
+from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.text import TextTools
-from draftwerk.actors.tier_two.kept_pool import BlockStore
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools, KindSizes
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
-from draftwerk.speculative.scheduler.option_set import OptionSet
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.scheduler.opening import OptionSet
+from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.scheduler.scheduling_policy import PolicyFactory
 from draftwerk.speculative.scheduler.size_limits import MemorySizes
 from draftwerk.speculative.scheduler.stats import SchedulerStats
@@ -69,12 +71,8 @@ class EngineParts:
     restarts: Callable[[], RestartLimit] = RestartLimit
     trace: Trace = field(default_factory=Trace)
     audit: Audit = field(default_factory=lambda: Audit(0.0))
-    recoveries: RecoveryStats = field(default_factory=RecoveryStats)
-    """The recoveries of the target's device, if it recovers by itself."""
-    store: BlockStore | None = None
-    """Tier two: where blocks are kept that are lost here."""
-    state_store: BlockStore | None = None
-    """The same of snapshots of recurrent states."""
+    attachments: tuple["EngineAttachment", ...] = ()
+    """Whatever works beside the actors."""
     processes: Callable[[], dict[str, int | None]] = dict[str, int | None]
     """The model processes by what they are for; None for one that is away."""
 
@@ -82,6 +80,30 @@ class EngineParts:
     def tokens_max(self) -> int:
         """Prompt and generated tokens of one choice: the context, if the pool can hold it."""
         return min(self.context_max, self.block_count * self.block_size)
+
+
+class EngineAttachment:
+    """Something beside an engine's actors, which do not know it; it overrides what it needs."""
+
+    messages_max: ClassVar = 0
+    """Messages of it in the cache's mailbox at most."""
+
+    def attach(
+        self,
+        parts: EngineParts,
+        scheduler: Scheduler,
+        namer: BlockNamer,
+        cache: Outbox[CacheMessage],
+    ) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Begin anew with a pipeline; returns what runs beside its actors, if anything."""
+        return None
+
+    async def flush(self) -> None:
+        """Keep what is to outlive the engine, which ends."""
+
+    def report(self, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot with its figures."""
+        return snapshot
 
 
 def cache_pools(parts: EngineParts) -> CachePools:

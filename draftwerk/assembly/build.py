@@ -18,6 +18,7 @@ from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.process import ModelRefusedError
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
+from draftwerk.actors.recoveries import Recoveries
 from draftwerk.api.shared.ports import RunningServer
 from draftwerk.assembly.loading.loaded_models import (
     NOTHING_KNOWN,
@@ -74,15 +75,14 @@ async def build_engine(
         if tier is not None:
             own.callback(tier.close)
         parts = await engine_parts(models, settings, name_secret, tier, known.extensions)
-        peering = None if tier is None else tier.peering
-        async with running(parts) as engine, handing_over(engine, peering):
+        async with running(parts) as engine, handing_over(tier):
             served = served_model(models, settings, parts.tokens_max)
             yield RunningEngine(
                 engine=engine,
                 text_tools=models.text,
                 model=served,
                 ready=models.ready,
-                peer_port=0 if peering is None else peering.port,
+                peer_port=0 if tier is None else tier.port,
             )
 
 
@@ -99,6 +99,7 @@ async def engine_parts(
         name_secret = tier.name_key
     cache_tokens = models.plan.block_count * models.plan.block_size
     limits = round_limits(settings, models.plan.limits, models.ready, cache_tokens)
+    attachments = (Recoveries(models.recoveries),)
     memories = OutputStores()  # of finished outputs; they outlive a restart of the actors
 
     def proposer() -> Proposer:
@@ -127,12 +128,10 @@ async def engine_parts(
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
         name_secret=name_secret or token_bytes(KEY_BYTES),
-        store=None if tier is None else tier.store,
-        state_store=None if tier is None else tier.state_store,
         step_costs=models.ready.step_costs,
         roofline=models.ready.roofline,
         audit=Audit(settings.audit),
-        recoveries=models.recoveries,
+        attachments=attachments if tier is None else (*attachments, tier.attachment),
         processes=models.processes,
     )
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -9,9 +10,9 @@ from typing import NamedTuple
 import anyio
 from anyio.abc import SocketListener
 
-from draftwerk.actors.engine import Engine
 from draftwerk.actors.tier_two.peer_door import PeerServer, listen, port_of
 from draftwerk.actors.tier_two.peer_links import PeerLinks
+from draftwerk.actors.tier_two_actors import TierTwoStores
 from draftwerk.assembly.model_processes import ModelMemory
 from draftwerk.cache.page_layout import PageLayout
 from draftwerk.cache.store.block_bytes import BlockBytes
@@ -62,7 +63,8 @@ class Peering(NamedTuple):
         return 0 if self.listener is None else port_of(self.listener)
 
 
-class SecondTier(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SecondTier:
     """Where blocks are that the pool has not."""
 
     store: PageStore
@@ -71,6 +73,16 @@ class SecondTier(NamedTuple):
     name_key: bytes
     """Keys the names of blocks."""
     peering: Peering | None = None
+    attachment: TierTwoStores = field(init=False)
+    """Its part beside an engine's actors."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attachment", TierTwoStores(self.store, self.state_store))
+
+    @property
+    def port(self) -> int:
+        """Where others ask this server; 0 if they cannot."""
+        return 0 if self.peering is None else self.peering.port
 
     def close(self) -> None:
         """Let go of the pages."""
@@ -176,15 +188,15 @@ def _view(memory: ModelMemory) -> memoryview:
 
 
 @asynccontextmanager
-async def handing_over(engine: Engine, peering: Peering | None) -> AsyncGenerator[None]:
+async def handing_over(tier: SecondTier | None) -> AsyncGenerator[None]:
     """Hand blocks to peers and follow what they hold while the block lasts; then let them fetch
     what is here."""
-    if peering is None:
+    if tier is None or tier.peering is None:
         yield
         return
-    records = peering.records
-    door = PeerServer(engine, peering.identity)
-    links = PeerLinks(records.peers, peering.addresses, peering.identity, engine.warm)
+    peering, held = tier.peering, tier.attachment
+    door = PeerServer(held, peering.identity)
+    links = PeerLinks(peering.records.peers, peering.addresses, peering.identity, held.warm)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(links.run)
         if peering.listener is not None:

@@ -23,6 +23,8 @@ from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended
+from draftwerk.actors.recoveries import Recoveries
+from draftwerk.actors.tier_two_actors import TierTwoStores
 from draftwerk.cache.kinds.recurrent_states import StateSlots
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -98,7 +100,7 @@ class Crowd:
         target = RecoveringTarget(
             ProcessDevice(spawn, Verdict), RoundsInFlight(journal), stats=stats, limit=limit
         )
-        stores = (None, None) if self.store is None else self.model.stores(self.store)
+        kept = [] if self.store is None else [self.model.stores(self.store)]
         slots = self.state_slots if self.model.states.block_count else 0
         parts = EngineParts(
             text=TinyWords(),
@@ -119,9 +121,7 @@ class Crowd:
             worker=AtOnce(),
             proposer=(lambda: None) if self.run_ahead else _proposer,
             restarts=lambda: limit,
-            recoveries=stats,
-            store=stores[0],
-            state_store=stores[1],
+            attachments=(Recoveries(stats), *(TierTwoStores(*stores) for stores in kept)),
         )
         async with running(parts) as engine:
             yield engine

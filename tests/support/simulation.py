@@ -25,6 +25,8 @@ from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.errors import OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.actors.recoveries import Recoveries
+from draftwerk.actors.tier_two_actors import TierTwoStores
 from draftwerk.cache.kinds.recurrent_states import StateSlots
 from draftwerk.cache.kinds.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.cache.page_layout import JOURNAL_BYTES
@@ -364,10 +366,17 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         proposer=partial(proposer, setting, rng),
         restarts=lambda: RestartLimit(failures_max=10**6, fruitless_max=10**6, rng=rng),
         trace=FaultyTrace(fate=fates.actors),
-        recoveries=recoveries,
-        store=block_store(setting, pages, size, rng),
-        state_store=state_store(setting, states, rng),
+        attachments=(Recoveries(recoveries), *tier_two(setting, pages, size, states, rng)),
     )
+
+
+def tier_two(
+    setting: Setting, pages: list[Cell], size: int, states: list[Cell], rng: random.Random
+) -> list[TierTwoStores]:
+    """Return the second tier, if there is one."""
+    blocks = block_store(setting, pages, size, rng)
+    snapshots = state_store(setting, states, rng)
+    return [] if blocks is None else [TierTwoStores(blocks, snapshots)]
 
 
 def block_store(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from draftwerk.actors.mailbox import Outbox
-from draftwerk.actors.messages import CacheMessage, Fetched
+from draftwerk.actors.messages import CacheMessage, Released
 from draftwerk.actors.tier_two.intake import LOAD_S, Intake, KeptName, TakeIn
 from draftwerk.speculative.requests.sequence import Sequence
 
@@ -35,13 +35,13 @@ class Fetching:
     _more: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
-        self.intake.scheduler.running_set.begin_fetch = self.begin
+        self.intake.scheduler.running_set.holds_back = self.begin
 
     def begin(self, sequence: Sequence) -> bool:
         """Have blocks loaded that a sequence lacks; returns whether it is to wait for them."""
-        if sequence.fetches > sequence.tally.preemptions:
+        if sequence.holds > sequence.tally.preemptions:
             return False
-        sequence.fetches = sequence.tally.preemptions + 1
+        sequence.holds = sequence.tally.preemptions + 1
         if self._under_way >= FETCHES_MAX or self.intake.hangs:
             return False
         self.intake.costs.computed(self.intake.scheduler.report)
@@ -51,7 +51,7 @@ class Fetching:
         if not wanted:
             return False
         self._under_way += 1
-        self._orders.append((sequence, sequence.fetches, [*wanted]))
+        self._orders.append((sequence, sequence.holds, [*wanted]))
         self._more.set()
         return True
 
@@ -74,7 +74,7 @@ class Fetching:
         scheduler = self.intake.scheduler
 
         def place(take_in: TakeIn) -> None:
-            if sequence.fetching:
+            if sequence.held_back:
                 taken = scheduler.running_set.enter_again(sequence, take_in)
                 scheduler.stats.blocks_returned += taken if sequence.tally.preemptions else 0
             else:
@@ -83,9 +83,9 @@ class Fetching:
         with anyio.move_on_after(LOAD_S):
             await self.intake.fetch_in_parts(wanted, place, sequence.request.request_id)
         place(int)  # what others have loaded is found as well
-        if sequence.fetching and sequence.fetches == number:
-            sequence.fetching = False
+        if sequence.held_back and sequence.holds == number:
+            sequence.held_back = False
             scheduler.running_set.count_admission(sequence)
         self._under_way -= 1
         # One for each that is under way, of which there are few: never full.
-        self.cache.send_nowait(Fetched())
+        self.cache.send_nowait(Released())

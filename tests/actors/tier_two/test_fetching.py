@@ -7,10 +7,11 @@ from typing import TypeVar
 import anyio
 
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.messages import Fetched
+from draftwerk.actors.messages import Released
 from draftwerk.actors.tier_two import fetching
 from draftwerk.actors.tier_two.fetching import Fetching
 from draftwerk.actors.tier_two.intake import LOAD_S
+from draftwerk.actors.tier_two_actors import TierTwoStores
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.sampling.params import Sampling
@@ -47,7 +48,7 @@ async def test_what_is_loaded_has_room_until_it_is_read() -> None:
         assert made.pool.available == 3
         assert not made.scheduler.running_set.admit(other), "it has no room, and asks for nothing"
         made.latch.open.set()
-        assert await made.received() == [Fetched()]
+        assert await made.received() == [Released()]
         made.lose()
         made.shelf.kept.clear()
         assert made.found() == [0, 1, 2, 3]
@@ -62,7 +63,7 @@ async def test_many_prompts_at_once_over_a_small_pool_find_their_blocks() -> Non
     rng, target = random.Random(1), ToyTarget(14, 4, pages=pages)
     parts = Bench().parts(
         block_count=14,
-        store=ToyStore(pages, 4, rng, lossy=0.0),
+        attachments=(TierTwoStores(ToyStore(pages, 4, rng, lossy=0.0)),),
         target=lambda: BenchDevice(Bench(), target.step),
         worker=SteadyWorker(),
     )
@@ -95,8 +96,8 @@ async def test_who_is_preempted_gives_the_room_back_at_once() -> None:
         preempt(made, text)
         assert made.pool.used == 0
         made.latch.open.set()
-        assert await made.received() == [Fetched()]
-        assert made.pool.used == 0 and not text.fetching
+        assert await made.received() == [Released()]
+        assert made.pool.used == 0 and not text.held_back
         assert made.found() == [0, 1, 2, 3], "others may have waited for them"
 
 
@@ -108,8 +109,8 @@ async def test_who_is_cancelled_does_as_well() -> None:
         made.scheduler.cancel("r1")
         assert made.pool.used == 0 and made.scheduler.idle
         made.latch.open.set()
-        assert await made.received() == [Fetched()]
-        assert made.pool.used == 0 and not text.fetching
+        assert await made.received() == [Released()]
+        assert made.pool.used == 0 and not text.held_back
 
 
 @on_both_loops
@@ -120,9 +121,9 @@ async def test_it_waits_once_for_each_time_that_it_enters() -> None:
         assert await made.received() == []
         preempt(made, text)
         assert made.scheduler.running_set.admit(text)
-        assert text.fetching and text.fetches == 2
+        assert text.held_back and text.holds == 2
         made.latch.open.set()
-        assert await made.received() == [Fetched()] * 2
+        assert await made.received() == [Released()] * 2
         assert made.scheduler.stats.blocks_returned == 4
         assert text.computed == 16 and not made.fetching.begin(text)
 
@@ -135,10 +136,10 @@ async def test_a_fetch_that_was_given_up_ends_no_wait_for_the_next_one() -> None
         await anyio.sleep(LOAD_S / 2)
         preempt(made, text)
         assert made.scheduler.running_set.admit(text)
-        assert await made.arrived.receive() == Fetched()
-        assert text.fetching
-        assert await made.arrived.receive() == Fetched()
-        assert not text.fetching
+        assert await made.arrived.receive() == Released()
+        assert text.held_back
+        assert await made.arrived.receive() == Released()
+        assert not text.held_back
 
 
 @on_virtual_time
@@ -148,7 +149,7 @@ async def test_a_store_that_hangs_delays_a_sequence_and_no_other_after_it() -> N
         reading = made.intake._reading  # of a thread, which cannot be given up
         text = made.enter()
         begun = anyio.current_time()
-        assert await made.arrived.receive() == Fetched()
+        assert await made.arrived.receive() == Released()
         assert anyio.current_time() - begun == LOAD_S
         assert made.read(text) == 0
         reading[next(iter(made.intake.missing(TOKENS[:-1], text.request.name_space)))] = begun
@@ -163,7 +164,7 @@ async def test_no_more_are_waited_for_than_there_are_messages_for() -> None:
         await kept(made)
         made.fetching = Fetching(made.intake, made.fetching.cache)
         made.fetching._under_way = fetching.FETCHES_MAX - 1
-        assert [made.enter(number).fetching for number in range(3)] == [True, False, False]
+        assert [made.enter(number).held_back for number in range(3)] == [True, False, False]
 
 
 @on_both_loops
@@ -171,4 +172,4 @@ async def test_what_is_computed_sooner_is_not_waited_for() -> None:
     async with desk() as made:
         await kept(made)
         made.intake.costs.token_ms, made.intake.costs.byte_ms = 1.0, 50.0
-        assert not made.enter().fetching
+        assert not made.enter().held_back

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from draftwerk.actors.mailbox import mailbox
-from draftwerk.actors.messages import CacheMessage, Fetched
+from draftwerk.actors.messages import CacheMessage, Released
 from draftwerk.actors.tier_two.fetching import Fetching
 from draftwerk.actors.tier_two.intake import Intake, LoadCosts
 from draftwerk.actors.tier_two.kept_pool import KeptPool
@@ -21,7 +21,7 @@ from draftwerk.cache.kinds.recurrent_states import SequenceStates, StateRules
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.tables import BlockNamer, BlockTable
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.step_report import StepReport
+from draftwerk.speculative.protocol.rounds import StepReport
 from draftwerk.speculative.requests.request import Options, SequenceRequest
 from draftwerk.speculative.requests.text_sequence import TextSequence as Text
 from draftwerk.speculative.sampling.params import Sampling
@@ -148,7 +148,7 @@ class Desk:
 
     def read(self, text: Text) -> int:
         """Return how much of a text need not be computed; it ends."""
-        assert not text.fetching
+        assert not text.held_back
         computed = text.computed
         self.scheduler.running_set.end(text)
         return computed
@@ -291,9 +291,9 @@ async def test_a_prompt_finds_its_blocks_after_they_were_lost() -> None:
         await kept(made)
         assert made.found() == []
         text = made.enter()
-        assert await made.received() == [] and text.fetching
+        assert await made.received() == [] and text.held_back
         made.latch.open.set()
-        assert await made.received() == [Fetched()]
+        assert await made.received() == [Released()]
         assert made.found() == [0, 1, 2, 3]
         assert made.read(text) == 16
 
@@ -317,7 +317,7 @@ async def test_sequences_with_one_prompt_load_it_once() -> None:
         texts = [made.enter(number) for number in range(3)]
         assert await made.received() == []
         made.latch.open.set()
-        assert await made.received() == [Fetched()] * 3
+        assert await made.received() == [Released()] * 3
         assert [made.read(text) for text in texts] == [16] * 3
         assert made.latch.begun - before <= 2
 
@@ -326,7 +326,7 @@ async def test_sequences_with_one_prompt_load_it_once() -> None:
 async def test_another_tenant_finds_nothing() -> None:
     async with desk() as made:
         await kept(made)
-        assert not made.enter(name_space="b").fetching
+        assert not made.enter(name_space="b").held_back
 
 
 @on_both_loops
@@ -337,7 +337,7 @@ async def test_what_the_store_has_lost_is_computed() -> None:
         text = made.enter()
         del made.shelf.kept[[*names][2]]
         made.latch.open.set()
-        assert await made.received() == [Fetched()]
+        assert await made.received() == [Released()]
         assert made.read(text) == 8
 
 
@@ -374,7 +374,7 @@ async def test_a_prompt_finds_the_snapshot_at_the_end_of_its_blocks() -> None:
         text = made.enter()
         assert await made.received() == []
         made.latch.open.set()
-        assert await made.received() == [Fetched()]
+        assert await made.received() == [Released()]
         assert (made.found(), made.found_state()) == ([0, 1, 2, 3], 16)
         assert made.read(text) == 16
 
@@ -386,12 +386,12 @@ async def test_without_its_last_snapshot_a_prompt_has_blocks_up_to_the_one_befor
         made.states.kept = {name: at for name, at in made.states.kept.items() if at == 8}
         made.latch.open.set()
         text = made.enter()
-        assert await made.received() == [Fetched()]
+        assert await made.received() == [Released()]
         assert (made.found(), made.found_state()) == ([0, 1], 8)
         assert made.read(text) == 8
         made.states.kept.clear()
         made.lose()
-        assert not made.enter(2).fetching, "blocks are of no use without a state"
+        assert not made.enter(2).held_back, "blocks are of no use without a state"
 
 
 @on_both_loops
@@ -401,8 +401,8 @@ async def test_a_snapshot_that_finds_no_slot_beside_the_texts_own_waits_for_one(
         text = made.enter()
         assert made.rules.pool.take(1)
         made.latch.open.set()
-        assert await made.received() == [Fetched()]
-        assert not text.fetching and [*made.scheduler.running_set.waiting] == [text]
+        assert await made.received() == [Released()]
+        assert not text.held_back and [*made.scheduler.running_set.waiting] == [text]
 
 
 @on_both_loops
