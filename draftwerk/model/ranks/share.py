@@ -14,7 +14,7 @@ from draftwerk.model.checkpoint.shard import Grid, Shard, shard_of
 from draftwerk.model.ranks.leading import Stage
 from draftwerk.model.ranks.native_stage import NativeStage
 from draftwerk.model.ranks.seats import RankSlots, take_seats
-from draftwerk.model.reference.columns import GatherColumns, all_mine
+from draftwerk.model.reference.tiled_products import GatherColumns, all_mine
 
 if TYPE_CHECKING:
     from draftwerk.model.ranks.gloo import GlooExchange

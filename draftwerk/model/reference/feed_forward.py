@@ -11,9 +11,8 @@ from torch.nn.functional import gelu, relu, silu
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.weights import ExpertWeights, LayerWeights, Weights
 from draftwerk.model.reference.adapters import Adapt
-from draftwerk.model.reference.columns import GatherColumns
 from draftwerk.model.reference.norms import Norms
-from draftwerk.model.reference.tiled_products import TiledProducts, by_tiles
+from draftwerk.model.reference.tiled_products import GatherColumns, TiledProducts, by_tiles
 
 SIGMOID_EPS = 1e-6
 """Added to what weights are divided by where they are sigmoids."""

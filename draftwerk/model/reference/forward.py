@@ -1,43 +1,29 @@
-"""The decoder of every family in plain torch, over one flattened round.
+"""The decoder of every family in plain torch, with what options need of it.
 
 It is the twin the fast kernels are compared with, and what runs where they cannot.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from draftwerk.model.attention.signature import PLAIN, Attention, ScoredAttention, Scoring
+from draftwerk.model.attention.signature import Attention
 from draftwerk.model.batch.batch import Batch, BatchState, Pages
-from draftwerk.model.batch.e4m3 import write
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
-from draftwerk.model.checkpoint.shard import Shard, whole
+from draftwerk.model.checkpoint.shard import Shard
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.reference.adapters import Adapt, TorchAdapters
-from draftwerk.model.reference.columns import GatherColumns, all_mine
 from draftwerk.model.reference.convolution import ConvSlots, convolved, store_inputs
-from draftwerk.model.reference.feed_forward import FeedForward, LayerEmbedder
-from draftwerk.model.reference.kv_pages import heads_in
-from draftwerk.model.reference.norms import Norms
+from draftwerk.model.reference.decoder import Decoder, Mixed
 from draftwerk.model.reference.recurrence import RecurrentLayers
-from draftwerk.model.reference.rotation import Rotaries, Rotation
-from draftwerk.model.reference.tiled_products import TILE, TiledProducts
+from draftwerk.model.reference.rotation import Rotation
+from draftwerk.model.reference.tiled_products import GatherColumns, all_mine
 
 
-class Mixed(NamedTuple):
-    """The inputs that a layer keeps of a batch's tokens until they are mixed."""
-
-    query: Tensor
-    """The queries of attention, rotated [T, heads, D]; of a recurrence what the tokens come to."""
-    gate: Tensor | None = None
-    """The gate of what they compute [T, ...]."""
-
-
-class TorchForward:
-    """A `Forward` in the numerics of Transformers: norms in float32, the rest in `dtype`."""
+class TorchForward(Decoder):
+    """A decoder with recurrences, convolutions, windows, adapters, and states for a draft head."""
 
     def __init__(
         self,
@@ -49,38 +35,16 @@ class TorchForward:
         host: ModelConfig | None = None,
         tile: int | None = None,
     ) -> None:
-        """The weights of a `shard` are those that a rank has, and pages those of its layers.
-
-        A model that keeps nothing reads pages of its `host`, to which layers' `kv_from` refer. Sums
-        are computed for `tile` tokens at a time, 0 for all; without one a CPU's products alone.
-        """
-        self.config = config
-        self.shard = shard or whole(config)
-        self.gather = gather
-        self.weights = weights
-        self.attention, self.tile = attention, tile
-        self.graph = config.graph
-        self.scorings = [
-            Scoring(self.graph.attention_scale, self.graph.attention_softcap, config.kind(i).window)
-            for i in self.shard.layers
-        ]
-        self.planes = config.layer_planes(self.shard.layers, host)
-        """The planes of the pages, by layer."""
-        self.kinds = [config.kind(index) for index in self.shard.layers]
+        """The arguments are those of `Decoder`."""
+        super().__init__(config, weights, attention, shard, gather, host, tile)
         self.mixers = [kind.mixer for kind in self.kinds]
-        self.heads = [config.key_heads(index) for index in self.shard.layers]
-        """The heads of keys, by layer."""
         self.recurrent = config.recurrence and RecurrentLayers(config.recurrence, tile or 0)
         self.conv_slots = ConvSlots(config.kernel_size)
         self.states: Tensor | None = None
         """The states that the head read in the latest call, [S, hidden] in any dtype."""
         self.kept_layers: tuple[int, ...] = ()
         self.kept: Tensor | None = None
-        self.linear = TiledProducts(TILE if tile is None else tile)
-        self.norm = Norms(config, tile or 0)
-        self.rotaries = Rotaries(config, weights.embedding.device)
-        self.feed = FeedForward(config, self.linear, gather, self.norm)
-        self.inputs = LayerEmbedder(config, self.linear, self.norm)
+        self._kept: list[Tensor] = []
         self.adapters = TorchAdapters(self.linear)
 
     def add_adapter(self, adapter: Adapter) -> None:
@@ -88,117 +52,58 @@ class TorchForward:
         embedding = self.weights.embedding
         self.adapters.add(adapter, embedding.device, embedding.dtype)
 
-    def __call__(self, batch: Batch, pages: Pages) -> Tensor:
-        """Write the batch's K and V into the pages, return float32 logits [S, vocab]."""
-        return self.run_stage(batch, pages, None)
+    def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]], pages: Pages) -> None:
+        """Take states of the latest batch along the nodes that were accepted."""
+        if self.recurrent is not None and pages.states is not None:
+            self.recurrent.advance(rows, pages.states)
 
-    @torch.inference_mode()
-    def run_stage(self, batch: Batch, pages: Pages, hidden: Tensor | None) -> Tensor:
-        """Return the logits, or before the last stage what the layers have come to [T, hidden].
+    def enter_layer(self, index: int, hidden: Tensor, batch: Batch, is_few: bool) -> None:
+        if index == 0:
+            self._kept.clear()
+        if index in self.kept_layers:
+            self._kept.append(hidden if is_few else hidden[batch.outputs])
 
-        `hidden` is what the stage before has come to; without one the tokens are embedded.
-        """
-        rotations = self.rotaries.at(batch.positions, self.weights.embedding.dtype)
-        if hidden is None:
-            hidden = self.inputs.embedded(self.weights.embedding, batch.tokens)
-        inputs = self.inputs.of(self.weights, batch.tokens, hidden)
-        layers = self.weights.layers[: batch.layers]
-        # Before the last stage every layer has all tokens: a later one goes on with them.
-        last_full_layer = self._last_stored(len(layers)) if self.shard.is_last else len(layers)
-        kept: list[Tensor] = []
-        for index, layer in enumerate(layers):
-            if index in self.kept_layers:
-                kept.append(hidden if index > last_full_layer else hidden[batch.outputs])
-            hidden = self._layer(index, hidden, rotations, batch, pages, last_full_layer)
-            layer_input = inputs[index] if index < last_full_layer else inputs[index][batch.outputs]
-            hidden = self.inputs.added(layer, hidden, layer_input)
-            if batch.added is not None:
-                hidden = batch.added.behind(index, hidden)
-        if not self.shard.is_last:
-            return hidden
-        self.kept = torch.cat(kept, -1) if kept else None
+    def leave_layer(self, index: int, hidden: Tensor, batch: Batch) -> Tensor:
+        return hidden if batch.added is None else batch.added.behind(index, hidden)
+
+    def read_out(self, hidden: Tensor, batch: Batch) -> Tensor:
+        self.kept = torch.cat(self._kept, -1) if self._kept else None
         self.states = self.norm(hidden, self.weights.norm)
         # The outputs behind them are read by draft heads and pooling, which need no logits.
-        read = self.states[: batch.logit_count]
-        logits = self.gather(self.linear(read, self.weights.lm_head, None), "vocab").float()
-        if self.graph.logit_scale != 1.0:
-            logits = logits * self.graph.logit_scale
-        cap = self.graph.logit_softcap
-        return (logits / cap).tanh() * cap if cap else logits
+        return self.logits(self.states[: batch.logit_count])
 
-    def _layer(
+    def adapt(self, index: int, batch: Batch, tokens: Tensor | None) -> Adapt:
+        return self.adapters.of_layer(index, batch, tokens)
+
+    def keep(
         self,
+        layer: LayerWeights,
         index: int,
-        hidden: Tensor,
+        normed: Tensor,
         rotations: list[Rotation],
         batch: Batch,
         pages: Pages,
-        last_full_layer: int,
-    ) -> Tensor:
-        """Run a layer: up to `last_full_layer` for all tokens [T], behind it for those with logits
-        [S].
-
-        That one keeps the keys and values of all; nothing reads what the others would come to.
-        """
-        layer, outputs = self.weights.layers[index], batch.outputs
-        # Most tokens of a prompt are computed for their keys and values alone: behind the last
-        # layer that keeps some, only those with outputs go on.
-        output_tokens = outputs if index > last_full_layer else None
-        if output_tokens is not None and not len(output_tokens):
-            return hidden
-        adapt = self.adapters.of_layer(index, batch, output_tokens)
-        normed = self.norm(hidden, layer.attention_norm)
-        if output_tokens is not None:
-            rotations = [(cos[output_tokens], sin[output_tokens]) for cos, sin in rotations]
-        stored = self._store(layer, index, normed, rotations, batch, pages, adapt)
-        if output_tokens is not None:
-            # Attention wants a query for each token of the batch; those left out are not read.
-            every = stored.query.new_zeros(len(batch.tokens), *stored.query.shape[1:])
-            every[output_tokens] = stored.query
-            stored = Mixed(every)
-        if index == last_full_layer:
-            if not len(outputs):
-                return hidden[:0]
-            hidden, normed = hidden[outputs], normed[outputs]
-            adapt = self.adapters.of_layer(index, batch, outputs)
-        attended = self._mix(layer, stored, index, batch, pages)
-        attended = attended if index < last_full_layer else attended[outputs]
-        return self._finish(layer, hidden, normed, attended, adapt)
-
-    def _last_stored(self, count: int) -> int:
-        """Return the last of so many layers that has keys and values of its own."""
-        return max((index for index in range(count) if self.kinds[index].kv_from < 0), default=0)
-
-    def _finish(
-        self, layer: LayerWeights, hidden: Tensor, normed: Tensor, attended: Tensor, adapt: Adapt
-    ) -> Tensor:
-        """Add what attention and the FFN come to."""
-        mixed = self._project(layer, attended, adapt)
-        hidden = self._add(hidden, mixed, layer.after_attention)
-        # Parallel families give the FFN what attention has read.
-        if not self.graph.is_parallel:
-            normed = self.norm(hidden, layer.ffn_norm)
-        return self._add(hidden, self.feed(layer, hidden, normed, adapt), layer.after_ffn)
-
-    def _add(self, hidden: Tensor, added: Tensor, norm: Tensor | None) -> Tensor:
-        added = self.norm(added, norm)
-        if self.graph.residual_multiplier != 1.0:
-            added = added * self.graph.residual_multiplier
-        return hidden + added
-
-    def _mix(
-        self, layer: LayerWeights, stored: Mixed, index: int, batch: Batch, pages: Pages
-    ) -> Tensor:
-        """Return what each token comes to by those that it sees, before the last product."""
-        query, gate = stored
+        adapt: Adapt,
+    ) -> Mixed:
+        """Write a convolution's inputs, and return the gates of its outputs; scan a recurrence."""
         if self.mixers[index] == "recurrence":
-            return query
+            return Mixed(self._scan(layer, index, normed, batch, pages))
+        if self.mixers[index] == "convolution":
+            gate, query, value = self.linear(normed, layer.qkv, layer.qkv_bias).chunk(3, dim=1)
+            store_inputs(gate * value, pages, self.planes[index].planes, batch.slots)
+            return Mixed(query)
+        return super().keep(layer, index, normed, rotations, batch, pages, adapt)
+
+    def mix(
+        self, layer: LayerWeights, kept: Mixed, index: int, batch: Batch, pages: Pages
+    ) -> Tensor:
+        if self.mixers[index] == "recurrence":
+            return kept.query
         if self.mixers[index] == "convolution":
             assert layer.taps is not None
             slots, planes = self.conv_slots(batch, pages.block_size), self.planes[index].planes
-            return query * convolved(layer.taps, pages, planes, slots, query.dtype)
-        attended = self._attend(layer, query, index, batch, pages)
-        return attended if gate is None else attended.flatten(1) * gate.sigmoid()
+            return kept.query * convolved(layer.taps, pages, planes, slots, kept.query.dtype)
+        return super().mix(layer, kept, index, batch, pages)
 
     def _scan(
         self, layer: LayerWeights, index: int, normed: Tensor, batch: Batch, pages: Pages
@@ -210,99 +115,14 @@ class TorchForward:
         operands = layer.taps, layer.recurrent, inputs, batch.states, pages.states
         return self.recurrent.mix(number, *operands, self.config.norm_eps)
 
-    def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]], pages: Pages) -> None:
-        """Take states of the latest batch along the nodes that were accepted."""
-        if self.recurrent is not None and pages.states is not None:
-            self.recurrent.advance(rows, pages.states)
-
-    def _attend(
-        self, layer: LayerWeights, query: Tensor, index: int, batch: Batch, pages: Pages
-    ) -> Tensor:
-        keys, values = self._pages_of(index, pages)
-        batch = self._batch_of(index, batch, pages)
-        scoring = self.scorings[index]
-        if self.graph.has_sinks:
-            scoring = scoring._replace(sinks=layer.sinks)
-        elif scoring == PLAIN:
-            return self.attention(query, keys, values, batch)
-        return cast(ScoredAttention, self.attention)(query, keys, values, batch, scoring)
-
-    def _batch_of(self, index: int, batch: Batch, pages: Pages) -> Batch:
-        """Return the batch with a layer's slots and block tables."""
+    def batch_of(self, index: int, batch: Batch, pages: Pages) -> Batch:
         if pages.window is None or not self.kinds[index].is_windowed:
             return batch
         assert batch.window is not None, "a batch without tables of its windows"
         return batch.window
 
-    def _pages_of(self, index: int, pages: Pages) -> tuple[Tensor, Tensor]:
-        """Return a layer's keys and values, of this rank's heads."""
-        plane, kind = self.planes[index].planes.start, self.kinds[index]
-        if pages.window is not None:
-            plane = self.planes[index].in_group
-            pages = pages.window if kind.is_windowed else pages
-        keys, values = (
-            heads_in(part, self.heads[index]) for part in (pages.keys[plane], pages.values[plane])
-        )
-        if kind.kv_heads:
-            return keys, values
-        own_heads = slice(self.shard.kv_heads.start, self.shard.kv_heads.stop)
-        return keys[:, :, own_heads], values[:, :, own_heads]
-
-    def _store(
-        self,
-        layer: LayerWeights,
-        index: int,
-        normed: Tensor,
-        rotations: list[Rotation],
-        batch: Batch,
-        pages: Pages,
-        adapt: Adapt,
-    ) -> Mixed:
-        """Write keys and values into the pages; return the rotated queries [T, heads, D].
-
-        Of a convolution its inputs are written, and the gates of its outputs are returned.
-        """
-        if self.mixers[index] == "recurrence":
-            return Mixed(self._scan(layer, index, normed, batch, pages))
-        if self.mixers[index] == "convolution":
-            gate, query, value = self.linear(normed, layer.qkv, layer.qkv_bias).chunk(3, dim=1)
-            store_inputs(gate * value, pages, self.planes[index].planes, batch.slots)
-            return Mixed(query)
-        kind = self.kinds[index]
-        heads, size = len(self.shard.heads), self.heads[index].size
-        kv_heads = kind.kv_heads or len(self.shard.kv_heads)
-        qkv = adapt("qkv", normed, self.linear(normed, layer.qkv, layer.qkv_bias))
-        gate = None
-        if self.graph.has_output_gate:
-            width = heads * size
-            qkv, gate = qkv.split([qkv.shape[1] - width, width], dim=1)
-        by_head = qkv.unflatten(1, (-1, size))
-        query, key = by_head[:, :heads], by_head[:, heads : heads + kv_heads]
-        # The key as it was projected: its norm and its rotation come later, and are not
-        # the value's.
-        value = key if kind.keys_are_values else by_head[:, heads + kv_heads :]
-        if self.graph.has_value_norm:
-            value = self.norm(value, layer.value_norm)
-        turn = rotations[kind.rotary] if kind.rotary >= 0 else None
-        query = self._rotated(query, layer.query_norm, turn)
-        key = self._rotated(key, layer.key_norm, turn)
-        # The others attend to the pages of an earlier layer, and write none.
-        if kind.kv_from < 0:
-            keys, values = self._pages_of(index, pages)
-            slots = self._batch_of(index, batch, pages).slots
-            write(keys.flatten(0, 1), slots, key)
-            write(values.flatten(0, 1), slots, value)
-        return Mixed(self.rotaries.scaled_by_position(query, batch.positions), gate)
-
-    def _rotated(self, heads: Tensor, norm: Tensor | None, turn: Rotation | None) -> Tensor:
-        """Return queries or keys with their norm and their rotation, in the family's order."""
-        if not self.graph.norms_after_rotation:
-            heads = self.norm.of_heads(heads, norm)
-        if turn is not None:
-            heads = self.rotaries.rotated(heads, turn)
-        return self.norm.of_heads(heads, norm) if self.graph.norms_after_rotation else heads
-
-    def _project(self, layer: LayerWeights, attended: Tensor, adapt: Adapt) -> Tensor:
-        attended = self.gather(attended.flatten(1), "attended")
-        output = adapt("output", attended, self.linear(attended, layer.output, layer.output_bias))
-        return self.gather(output, "hidden")
+    def pages_of(self, index: int, pages: Pages) -> tuple[Tensor, Tensor]:
+        if pages.window is None:
+            return super().pages_of(index, pages)
+        own = pages.window if self.kinds[index].is_windowed else pages
+        return self.own_heads(index, own, self.planes[index].in_group)

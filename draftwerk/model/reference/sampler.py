@@ -14,8 +14,7 @@ from torch import Tensor
 
 from draftwerk.model.reference.gumbel import gumbel, noise_keys
 from draftwerk.model.reference.logit_edits import EditedTokens
-from draftwerk.speculative.protocol.feedback import LOSS_NATS
-from draftwerk.speculative.protocol.rounds import ChosenLogprob
+from draftwerk.speculative.protocol.rounds import LOSS_NATS, ChosenLogprob
 from draftwerk.speculative.sampling.elementary import log
 from draftwerk.speculative.sampling.params import WINDOW_NATS, Sampling
 

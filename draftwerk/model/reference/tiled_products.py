@@ -1,6 +1,7 @@
 """Products of torch: in tiles of rows, or fast."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -63,3 +64,14 @@ def by_tiles(function: Callable[[Tensor], Tensor], values: Tensor, tile: int) ->
     padded = pad(values, (*(0, 0) * (values.dim() - 1), 0, count - len(values)))
     parts = [function(rows) for rows in padded.split(tile)]
     return (parts[0] if len(parts) == 1 else torch.cat(parts))[: len(values)]
+
+
+class GatherColumns(Protocol):
+    """Returns all columns of [T, own columns]; the kind is attended, hidden, ffn or vocab."""
+
+    def __call__(self, own: Tensor, kind: str, /) -> Tensor: ...
+
+
+def all_mine(own: Tensor, kind: str) -> Tensor:
+    """Return the columns of a model that is not divided."""
+    return own

@@ -12,11 +12,10 @@ from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.layer_weights import weights_of
 from draftwerk.model.checkpoint.shard import whole
 from draftwerk.model.checkpoint.weights import LayerWeights
-from draftwerk.model.reference.columns import all_mine
 from draftwerk.model.reference.feed_forward import FeedForward
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import private_pages
-from draftwerk.model.reference.tiled_products import TiledProducts
+from draftwerk.model.reference.tiled_products import TiledProducts, all_mine
 from draftwerk_tools.quantising.calibrated_layers import LayerOutcome
 from draftwerk_tools.quantising.source_tensors import SourceTensors
 from draftwerk_tools.trials.whole_rows import whole_rows
