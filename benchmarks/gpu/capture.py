@@ -11,7 +11,7 @@ from benchmarks.gpu.timing import GpuPlace
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.gpu.build import GpuSettings, gpu_parts
 from draftwerk.model.gpu.graphs import Recorder
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.loaded_model import LoadedModel
 
 BLOCK_SIZE, BLOCKS, ROWS = 16, 64, 4
 CASES = ((1, 1, 40), (4, 4, 40), (1, 24, 0))

@@ -18,7 +18,7 @@ from draftwerk.model.checkpoint.loader import Checkpoint
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.gpu.build import GpuSettings, gpu_parts
 from draftwerk.model.reference.sampler import SamplingRequest
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, chain
 from draftwerk.speculative.sampling.params import Sampling
 

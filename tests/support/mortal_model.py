@@ -26,7 +26,7 @@ from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.model_options import TRANSFORMERS, ModelOptions
 from draftwerk.model.generic.causal_lm import read_causal_info
 from draftwerk.model.process.build import build
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.options.step_options import step_options
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict

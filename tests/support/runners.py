@@ -21,8 +21,8 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.process.build import build
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.backend import BoundHead, LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.model.step.loaded_model import BoundHead, LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.grammar import grammars_of

@@ -12,7 +12,7 @@ from draftwerk.model.generic.causal_lm import read_causal
 from draftwerk.model.generic.generic_forward import GenericForward, load_causal
 from draftwerk.model.process.parts import DTYPES
 from draftwerk.model.reference.kv_pages import page_shape, private_pages
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from tests.support.tiny_models import SIZES, random_model

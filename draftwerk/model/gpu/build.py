@@ -32,7 +32,8 @@ from draftwerk.model.gpu.warm_up import warm_up
 from draftwerk.model.gpu.weight_products import with_products
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.backend import TORCH_BACKEND, BoundHead, LoadedModel
+from draftwerk.model.step.backend import TORCH_BACKEND
+from draftwerk.model.step.loaded_model import BoundHead, LoadedModel
 from draftwerk.model.step.whole_prompts import all_seen, seeing
 from draftwerk.model.text.grammar import Grammars
 from draftwerk.speculative.protocol.frames import OnProgress

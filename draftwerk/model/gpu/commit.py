@@ -15,8 +15,7 @@ import triton.language as tl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from draftwerk.model.batch.batch import Pages
-from draftwerk.model.batch.builder import MASKED_MAX
+from draftwerk.model.batch.batch import MASKED_MAX, Pages
 from draftwerk.model.gpu.kernels.launch import ceil_div, launch, power_of_two
 from draftwerk.model.step.presampled import PackedTree
 

@@ -11,12 +11,14 @@ from draftwerk.model.checkpoint.loader import Checkpoint
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.packed_weights import identity_fingerprint, weights_fingerprint
 from draftwerk.model.checkpoint.recurrent_layers import STATE_LAYOUT
+from draftwerk.model.process.measuring import StepTimes
 from draftwerk.model.process.parts import merge_words
 from draftwerk.model.ranks.group import RankGroup
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.text.grammar import Grammars, grammars_of
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.protocol.forks import ForkedModel
+from draftwerk.speculative.protocol.frames import Ready
 
 
 class Built(NamedTuple):
@@ -42,6 +44,27 @@ class Built(NamedTuple):
     """Whether segments of prompts can be reused."""
     group: RankGroup | None = None
     """The other ranks of a divided model."""
+
+    def ready(self, costs: StepTimes) -> Ready:
+        """Return what the server is told of it."""
+        states = self.parts.pages.states
+        return Ready(
+            device=self.device,
+            attention=self.attention,
+            exact=self.exact,
+            kernels=self.kernels,
+            threads=self.threads,
+            draft_head=self.parts.draft_head.name if self.parts.draft_head else "",
+            step_costs=costs,
+            weight_bytes=self.reading[0],
+            weight_ms=self.reading[1],
+            roofline=self.roofline,
+            pages=None if self.parts.shared is None else self.parts.shared.layout,
+            ranks=() if self.group is None else tuple(self.group.process_ids.values()),
+            fingerprint=self.fingerprint,
+            blends=self.blends,
+            states=(0, 0) if states is None else (len(states), states[0].nbytes),
+        )
 
 
 def extended(built: Built, options: ModelOptions) -> Built:

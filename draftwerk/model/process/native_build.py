@@ -25,7 +25,8 @@ from draftwerk.model.process.built import (
 from draftwerk.model.process.drafters.bound_heads import native_head
 from draftwerk.model.process.parts import NativePart, kernel_words, native_part
 from draftwerk.model.ranks.share import Share
-from draftwerk.model.step.backend import Backend, LoadedModel
+from draftwerk.model.step.backend import Backend
+from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.presampled import Presampled, RoundRequests
 from draftwerk.model.step.whole_prompts import one_by_one, seeing
 from draftwerk.model.text.grammar import Grammars

@@ -15,7 +15,7 @@ from draftwerk.model.process.built import (
 from draftwerk.model.process.drafters.bound_heads import torch_head
 from draftwerk.model.process.parts import DTYPES, generic_part, torch_part
 from draftwerk.model.ranks.share import Share, grid_of
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.whole_prompts import all_seen, seeing
 from draftwerk.model.text.grammar import grammars_of
 from draftwerk.speculative.protocol.frames import OnProgress

@@ -4,36 +4,19 @@ Backends are torch (`model.reference`), the CPU's kernels (`model.native`) and a
 (`model.gpu`); twins have equal file names. What a backend has no kernel for it takes from torch.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar, cast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from draftwerk.model.batch.batch import (
-    BatchState,
-    Forward,
-    HeldStates,
-    Pages,
-    RecurrentForward,
-    StatesForward,
-)
-from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.model.draft_head.chains import ChainDrafter
-from draftwerk.model.draft_head.head_windows import HeadWindows
-from draftwerk.model.draft_head.tree import Drafter
+from draftwerk.model.batch.batch import Forward, Pages, RowsBuilder
 from draftwerk.model.reference import kv_pages, sampler
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
-from draftwerk.model.reference.shared_pages import SharedPages
 from draftwerk.model.step.presampled import Presample, check_finite_only
 from draftwerk.model.text.grammar import Grammars
-from draftwerk.speculative.protocol.journal import MoveJournal
-from draftwerk.speculative.protocol.rounds import ChosenLogprob
-
-HeadT = TypeVar("HeadT", bound=Drafter, covariant=True)
-UNREAD_JOURNAL = MoveJournal()
-"""The journal of private pages, which end with their process."""
+from draftwerk.speculative.protocol.rounds import ChosenLogprob, Round
 
 
 class Choose(Protocol):
@@ -70,14 +53,6 @@ class CopyPages(Protocol):
     def __call__(self, pages: Pages, pairs: Sequence[tuple[int, int]], /) -> None: ...
 
 
-class TurnSlots(Protocol):
-    """Copies slots, their keys rotated by some positions."""
-
-    def __call__(
-        self, pages: Pages, sources: Sequence[int], targets: Sequence[int], turn: int, /
-    ) -> None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """What a round needs beside the forward pass, on one kind of device."""
@@ -102,27 +77,8 @@ TORCH_BACKEND = Backend(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoundHead(Generic[HeadT]):
-    """A draft head, and what has the states that it reads."""
-
-    step: HeadT
-    forward: HeldStates
-    windows: HeadWindows | None = None
-    """What it keeps of sequences, where it does."""
-    name: str = "a small network"
-    """What it is, for people."""
-
-    @property
-    def states(self) -> Tensor:
-        """Return those of the latest step's outputs [S, width]."""
-        states = self.forward.states
-        assert states is not None, "asked for before the first step"
-        return states
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedModel:
-    """A model ready to run: all that a runner is made of, and no sequence yet."""
+class RunnableModel:
+    """A model ready to run, and no sequence yet; `loaded_model.py` has what options add to it."""
 
     forward: Forward
     pages: Pages
@@ -130,48 +86,15 @@ class LoadedModel:
     backend: Backend = TORCH_BACKEND
     grammars: Grammars | None = None
     """None where the model came without a tokenizer."""
-    draft_head: BoundHead[Drafter] | None = None
     host_batches: bool = False
     """Whether the forward takes its batches in host memory and sends them itself."""
-    chains: ChainDrafter | None = None
-    """What guesses whole chains at once, of a draft model on a GPU."""
-    turn_slots: TurnSlots | None = None
-    """What brings a segment's slots to another place; None where segments cannot be reused."""
-    adapters: Mapping[str, int] = field(default_factory=dict[str, int])
-    """The numbers of the forward's adapters, by their digests."""
-    shared: SharedPages | None = None
-    """Where the pages are, if the server owns their memory."""
 
-    @property
-    def journal(self) -> MoveJournal:
-        """Where the runner notes how far it came with copies and moves."""
-        return UNREAD_JOURNAL if self.shared is None else self.shared.journal
+    def move(self, round_: Round) -> None:
+        """Copy blocks and move slots, before the model writes into them."""
+        self.backend.copy_blocks(self.pages, round_.copies)
+        self.backend.move_slots(self.pages, round_.moves)
 
-    def on_scratch(self) -> "LoadedModel":
-        """Return the model over pages of its own: shared ones may hold what others rely on.
-
-        Layers with windows have no blocks of their own there.
-        """
-        keys, window = self.pages.keys, self.pages.window
-        if self.shared is None and window is None:
-            return self
-        planes = len(keys) + (0 if window is None else len(window.keys))
-        pages = kv_pages.private_pages((planes, *keys.shape[1:]), keys.dtype)
-        return replace(self, pages=pages, shared=None)
-
-    def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]]) -> None:
-        """Take states of the latest round along the nodes that were accepted."""
-        if rows:
-            cast(RecurrentForward, self.forward).advance(rows, self.pages)
-
-    @property
-    def states(self) -> Tensor:
-        """Return what the head read of the latest batch's outputs [S, hidden]."""
-        states = cast(StatesForward, self.forward).states
-        assert states is not None, "asked for before the first step"
-        return states
-
-    def run(self, builder: BatchBuilder) -> Tensor:
+    def run(self, builder: RowsBuilder) -> Tensor:
         """Return the logits of a round."""
         device = torch.device("cpu") if self.host_batches else self.pages.keys.device
         return self.forward(builder.batch(device), self.pages)

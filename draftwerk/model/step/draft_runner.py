@@ -11,8 +11,8 @@ from torch import Tensor
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.draft_head.chains import LENGTH_MAX, Wanted
 from draftwerk.model.reference.sampler import SamplingRequest
-from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_coverage import DraftCoverage
+from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.sequences import BadRow, CachedSequence, CachedSequences
 from draftwerk.model.step.validation import check_row
 from draftwerk.model.text.grammar import BadGrammar
@@ -136,6 +136,8 @@ class DraftRunner:
 
     def _read(self, builder: BatchBuilder, row: Row, index: int) -> Guess | None:
         """Lay out the tokens of a row not read yet; return a guess to begin if it is wanted."""
+        if row.new_sequence is not None and row.new_sequence.adapter:
+            return None  # an adapter is the target's alone: the draft model knows no such text
         try:
             sequence = self.cached_sequences.read(row)
             check_row(row, NO_DRAFT, sequence, self.pages, self.vocab_size)

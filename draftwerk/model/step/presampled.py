@@ -13,8 +13,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
-from draftwerk.speculative.protocol.feedback import HeadNode
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.protocol.rounds import Draft, HeadNode
 from draftwerk.speculative.sampling.params import Sampling
 
 

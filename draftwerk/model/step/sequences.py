@@ -1,6 +1,6 @@
 """What a device remembers of a sequence, and what that does to its logits."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -9,8 +9,6 @@ from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher
 from draftwerk.speculative.protocol.rounds import NewSequence, Round, Row
 from draftwerk.speculative.sampling.params import Sampling
-
-NO_ADAPTER = -1
 
 
 class BadRow(ValueError):
@@ -24,10 +22,8 @@ class CachedSequence:
     tokens: list[int]
     prompt_count: int
     sampling: Sampling
-    forced_tokens: tuple[int, ...] = ()
-    """Generated tokens that are to be verified."""
-    adapter: int = NO_ADAPTER
-    """The number of its adapter."""
+    new_sequence: NewSequence | None = None
+    """The data that it began with, for options."""
     matcher: Matcher | None = None
     """Where the generated tokens stand in the grammar, if there is one."""
     logit_edits: LogitEdits | None = field(init=False)
@@ -74,12 +70,8 @@ class CachedSequence:
 class CachedSequences:
     """The live sequences of one device, by id."""
 
-    def __init__(
-        self, grammars: Grammars | None = None, adapters: Mapping[str, int] | None = None
-    ) -> None:
-        """`adapters` are the numbers of the model's, by their digests."""
+    def __init__(self, grammars: Grammars | None = None) -> None:
         self.grammars = grammars
-        self.adapters = {"": NO_ADAPTER, **(adapters or {})}
         self.sequences: dict[int, CachedSequence] = {}
 
     def begin(self, round_: Round) -> None:
@@ -131,8 +123,6 @@ class CachedSequences:
     def _cached(self, new_sequence: NewSequence) -> CachedSequence:
         """Return the state that a new sequence begins with."""
         sampling, matcher = new_sequence.sampling, None
-        if new_sequence.adapter not in self.adapters:
-            raise BadRow(f"the adapter {new_sequence.adapter} is not loaded")
         if sampling.grammar is not None:
             if self.grammars is None:
                 raise BadGrammar("the model has no tokenizer")
@@ -141,7 +131,6 @@ class CachedSequences:
             list(new_sequence.tokens),
             new_sequence.prompt_count,
             sampling,
-            new_sequence.forced_tokens,
-            self.adapters[new_sequence.adapter],
+            new_sequence,
             matcher,
         )

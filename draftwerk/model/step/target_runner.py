@@ -1,28 +1,127 @@
-"""One device step of the target model: a proposal in, a verdict out, plain data both."""
+"""One device step of the target model: a proposal in, a verdict out, plain data both.
 
-from collections.abc import Callable, Sequence
+What rows want beside their tokens is attached, each a `StepOption`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 from msgspec.structs import replace
+from torch import Tensor
 
 from draftwerk.machine.cpus import UNKNOWN
-from draftwerk.model.batch.builder import NO_STATE, BatchBuilder
-from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.presampled import Presampled, RoundRequests
-from draftwerk.model.step.row_plan import (
+from draftwerk.model.batch.builder import BatchBuilder
+from draftwerk.model.step.loaded_model import LoadedModel
+from draftwerk.model.step.presampled import NOTHING_PRESAMPLED, Presampled, RoundRequests
+from draftwerk.model.step.row_walk import (
     RowPlan,
+    RowWalk,
+    broken_logits,
     packed_tree,
     path_moves,
     presample_requests,
     root_request,
     topk_rows,
+    verify,
 )
-from draftwerk.model.step.row_walk import RowWalk, broken_logits, verify
-from draftwerk.model.step.sequences import BadRow, CachedSequences
-from draftwerk.model.step.step_option import RowOutputs, StepOption, StepProgress
+from draftwerk.model.step.sequences import BadRow, CachedSequence, CachedSequences
 from draftwerk.model.step.validation import check_row
 from draftwerk.speculative.protocol.journal import has_moves
-from draftwerk.speculative.protocol.rounds import Decision, Draft, Proposal, Row, Verdict
+from draftwerk.speculative.protocol.rounds import (
+    NO_STEP,
+    Decision,
+    Draft,
+    Proposal,
+    Round,
+    Row,
+    StepReport,
+    Verdict,
+)
+
+
+@dataclass(slots=True)
+class RowOutputs:
+    """Parts of a row in a batch beside its tokens and the outputs of its last one."""
+
+    logits: range = range(0)
+    """Known tokens, by index, whose logits are wanted."""
+    hidden: range = range(0)
+    """Hidden states alone."""
+    columns: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Whatever else the batch has of the row, by the names that its builder knows."""
+    tables: tuple[tuple[int, ...], ...] = ()
+    """Further block tables that it writes by."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StepProgress:
+    """A step under way."""
+
+    round: Round
+    builder: BatchBuilder
+    decisions: list[Decision]
+    """One a row, by its number."""
+    rows: list[RowPlan] = field(default_factory=list[RowPlan])
+    """Rows that can be computed."""
+    aside_s: float = 0.0
+    """Time that is no part of T(tokens, context)."""
+    report: StepReport = NO_STEP
+    logits: Tensor | None = None
+    """None where there was nothing to compute."""
+    presampled: Presampled = NOTHING_PRESAMPLED
+    walks: list[RowWalk] = field(default_factory=list[RowWalk])
+    """Rows that sample, and came through."""
+
+    def tell(self, plan: RowPlan, **fields: Any) -> None:
+        """Add to what is decided of a row."""
+        self.decisions[plan.number] = replace(self.decisions[plan.number], **fields)
+
+    def fail(self, walk: RowWalk, error: str) -> None:
+        """Have a row fail alone."""
+        self.decisions[walk.plan.number] = Decision(error=error)
+        self.walks.remove(walk)
+
+
+class StepOption:
+    """Something that rows may want of a step beside their tokens; it overrides what it needs.
+
+    begin ── lay_out / add_outputs, laid_out ── prepare ── model ── follow, report ── draft_next
+    (once)   (a row at a time)                  (the round)         (the time behind is no step's)
+    """
+
+    def begin(self, round_: Round) -> None:
+        """Take in a round before its rows are read."""
+
+    def lay_out(self, builder: BatchBuilder, row: Row, sequence: CachedSequence) -> int | None:
+        """Lay a row out in another way; returns its first row of logits, or None for one that is
+        none of its own. Raises BadRow."""
+        return None
+
+    def add_outputs(
+        self, outputs: RowOutputs, row: Row, draft: Draft, sequence: CachedSequence
+    ) -> None:
+        """Add what it wants of a row. Raises BadRow."""
+
+    def laid_out(self, builder: BatchBuilder, plan: RowPlan) -> None:
+        """Take in a row that has just been added to the batch."""
+
+    def prepare(self, step: StepProgress) -> None:
+        """Prepare what the model reads: blocks were copied, and nothing is computed yet."""
+
+    def follow(self, walks: Sequence[RowWalk]) -> None:
+        """Take what it keeps of texts along the accepted paths."""
+
+    def report(self, step: StepProgress) -> None:
+        """Add to the decisions of the rows what follows from their logits."""
+
+    def draft_next(self, step: StepProgress) -> None:
+        """Draft for the next round from where the rows end."""
+
+    def check(self, sequences: Mapping[int, CachedSequence]) -> None:
+        """Assert that what it keeps of sequences agrees with what is known of them."""
+
 
 UNDECIDED = Decision()
 """The decision of a row that samples nothing, or had nothing to compute."""
@@ -53,7 +152,7 @@ class TargetRunner:
         self.clock = clock
         self.cpu = cpu
         self.options = options
-        self.cached_sequences = CachedSequences(parts.grammars, parts.adapters)
+        self.cached_sequences = CachedSequences(parts.grammars)
         self._ended: float | None = None  # when the step before ended
 
     def step(self, proposal: Proposal) -> Verdict:
@@ -67,7 +166,7 @@ class TargetRunner:
             option.begin(round_)
         step = StepProgress(
             round=round_,
-            builder=BatchBuilder(self.pages.block_size, self.pages.window_first),
+            builder=self.parts.builder(),
             decisions=[UNDECIDED] * len(round_.rows),
         )
         for number, pair in enumerate(zip(round_.rows, proposal.drafts, strict=True)):
@@ -79,11 +178,8 @@ class TargetRunner:
 
         # 2. Copy blocks and move slots, before the model writes into them.
         if has_moves(round_):
-            # If this process dies before the end is noted, none can go on with these pages.
-            self.parts.journal.begin(round_)
-            self.backend.copy_blocks(self.pages, round_.copies)
-            self.backend.move_slots(self.pages, round_.moves)
-            self.parts.journal.end(round_)
+            # If this process dies before its end is noted, none can go on with these pages.
+            self.parts.move(round_)
         for option in self.options:
             option.prepare(step)
 
@@ -96,7 +192,7 @@ class TargetRunner:
         # 8. Draft for the next round, from where the rows end.
         if step.builder.tokens:
             for option in self.options:
-                option.draft_ahead(step)
+                option.draft_next(step)
 
         # After the draft head: its time is no gap of the device, though it is no part of the step.
         previous, self._ended = self._ended, self.clock()
@@ -146,14 +242,14 @@ class TargetRunner:
             draft,
             row.samples,
             outputs.logits,
-            sequence.adapter,
-            row.state or NO_STATE,
             outputs.hidden,
-            row.window_blocks,
+            **outputs.columns,
         )
-        held = builder.states[-1] if row.state is not None else None
         hidden = range(len(builder.hidden) - len(outputs.hidden), len(builder.hidden))
-        return RowPlan(number, row, sequence, draft, first, size, held, hidden)
+        plan = RowPlan(number, row, sequence, draft, first, size, outputs.tables, hidden)
+        for option in self.options:
+            option.laid_out(builder, plan)
+        return plan
 
     def _compute(self, step: StepProgress) -> float:
         """Do what needs the round's logits; returns when the forward pass had ended."""
@@ -175,11 +271,8 @@ class TargetRunner:
         # 6. Compact: accepted paths right behind the known tokens, where no device did it already.
         if moves := _moves(walks, presampled):
             self.backend.move_slots(self.pages, moves)
-        # Recurrent states go along them.
-        if self.pages.states is not None:
-            self.parts.advance(
-                [(walk.plan.state, walk.path) for walk in walks if walk.plan.state and walk.path]
-            )
+        for option in self.options:
+            option.follow(walks)
 
         # 7. Report what is wanted beside the tokens, of the rows that came through.
         for walk in walks:

@@ -2,8 +2,7 @@
 
 from torch import Tensor
 
-from draftwerk.model.batch.batch import Pages
-from draftwerk.model.batch.builder import MASKED_MAX, is_chain
+from draftwerk.model.batch.batch import MASKED_MAX, Pages, is_chain
 from draftwerk.model.step.sequences import BadRow, CachedSequence
 from draftwerk.speculative.protocol.rounds import Draft, Row
 

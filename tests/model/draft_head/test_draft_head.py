@@ -23,8 +23,8 @@ from draftwerk.model.draft_head.tree import (
 )
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.speculative.protocol.beam_rows import Branch
-from draftwerk.speculative.protocol.feedback import LOSS_NATS
 from draftwerk.speculative.protocol.rounds import (
+    LOSS_NATS,
     NO_DRAFT,
     NO_FEEDBACK,
     Draft,

@@ -15,15 +15,13 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.draft_head.head import Steps
 from draftwerk.model.draft_head.tree import Start
 from draftwerk.model.reference.kv_pages import move_slots
-from draftwerk.model.step.backend import BoundHead, LoadedModel
+from draftwerk.model.step.loaded_model import BoundHead, LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.presampled import Presampled, RoundRequests
-from draftwerk.model.step.row_plan import RowPlan, packed_tree, path_moves
-from draftwerk.model.step.row_walk import RowWalk
+from draftwerk.model.step.row_walk import RowPlan, RowWalk, packed_tree, path_moves
 from draftwerk.model.step.sequences import CachedSequence as Known
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.feedback import HeadNode
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.protocol.rounds import Draft, HeadNode
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.verify import accept
 from tests.model.gpu.support.device import DEVICE

@@ -18,8 +18,7 @@ from draftwerk.model.reference.sampler import SamplingRequest, best_tokens
 from draftwerk.model.reference.sampler import logprobs as plain_logprobs
 from draftwerk.model.step.backend import TORCH_BACKEND
 from draftwerk.model.step.presampled import Presampled, RoundRequests, check_finite_only
-from draftwerk.model.step.row_plan import RowPlan, root_request
-from draftwerk.model.step.row_walk import RowWalk, verify
+from draftwerk.model.step.row_walk import RowPlan, RowWalk, root_request, verify
 from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.speculative.protocol.rounds import Draft, Row
 from draftwerk.speculative.sampling.params import Sampling, choose

@@ -10,7 +10,8 @@ import pytest
 
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.process.measuring import StepSize
-from draftwerk.model.process.role import ModelWorker, WorkerState, build_role, verification
+from draftwerk.model.process.role import ModelWorker, WorkerState, build_role
+from draftwerk.model.process.step_trials import verification
 from draftwerk.model.process.worker import Pipe, serve
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, Ready, encode, frame
 from draftwerk.speculative.protocol.rounds import Round

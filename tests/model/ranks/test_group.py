@@ -14,7 +14,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import build
 from draftwerk.model.process.built import Built
 from draftwerk.model.process.measuring import StepSize
-from draftwerk.model.process.role import verification
+from draftwerk.model.process.step_trials import verification
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.protocol.rounds import Decision
 from tests.support.tiny_models import save_tiny

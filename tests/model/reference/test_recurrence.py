@@ -21,7 +21,7 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Proposal

@@ -15,7 +15,7 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.kv_pages import NativeTurn
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.options.blend.rules import (
     BEGINNING,

@@ -9,8 +9,15 @@ import torch
 
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.protocol.beam_rows import Branch
-from draftwerk.speculative.protocol.feedback import LOSS_NATS
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Proposal, Row, chain
+from draftwerk.speculative.protocol.rounds import (
+    LOSS_NATS,
+    NO_DRAFT,
+    Draft,
+    NewSequence,
+    Proposal,
+    Row,
+    chain,
+)
 from draftwerk.speculative.sampling.params import Sampling, edited
 from tests.support.model_driver import Driver, Live, generate, random_tree
 from tests.support.rounds import make_round, make_row

@@ -11,7 +11,6 @@ from draftwerk.model.checkpoint.shard import Shard, whole
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.process.drafters.head_products import moved
 from draftwerk.model.process.drafters.head_target import HeadTarget
-from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.layer_heads.assistant_layers import (
     AssistantHead,
     ClusterScores,
@@ -19,6 +18,7 @@ from draftwerk.model.step.layer_heads.assistant_layers import (
     TokenScores,
 )
 from draftwerk.model.step.layer_heads.mtp import guessed
+from draftwerk.model.step.loaded_model import BoundHead
 
 
 def bind(target: HeadTarget, folder: Path) -> BoundHead:

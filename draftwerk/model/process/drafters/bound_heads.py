@@ -14,8 +14,8 @@ from draftwerk.model.process.drafters.drafter_table import kind_of, planned
 from draftwerk.model.process.drafters.head_target import HeadTarget, native_target, torch_target
 from draftwerk.model.process.parts import NativePart, TorchPart
 from draftwerk.model.ranks.share import Share
-from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.layer_heads.layer_head import RankTokens
+from draftwerk.model.step.loaded_model import BoundHead
 
 
 class DrafterModule(Protocol):

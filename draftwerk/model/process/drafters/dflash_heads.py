@@ -15,10 +15,10 @@ from draftwerk.model.process.drafters.dflash2_parts import with_second
 from draftwerk.model.process.drafters.head_products import scaled
 from draftwerk.model.process.drafters.head_target import HeadTarget
 from draftwerk.model.reference.rotation import Rotaries
-from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.layer_heads.block_layers import MATRICES, BlockHead, BlockStack
 from draftwerk.model.step.layer_heads.block_paths import independent_guesses
 from draftwerk.model.step.layer_heads.eagle import KeptStates
+from draftwerk.model.step.loaded_model import BoundHead
 
 
 def bind(target: HeadTarget, folder: Path) -> BoundHead:

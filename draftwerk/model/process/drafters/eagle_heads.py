@@ -9,9 +9,9 @@ from draftwerk.model.draft_head.head_windows import HeadWindows
 from draftwerk.model.process.drafters.head_products import embedded, moved
 from draftwerk.model.process.drafters.head_target import HeadTarget
 from draftwerk.model.reference.rotation import Rotaries
-from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.layer_heads.eagle import EagleLayer, KeptStates
 from draftwerk.model.step.layer_heads.layer_head import LayerHead
+from draftwerk.model.step.loaded_model import BoundHead
 
 
 def bind(target: HeadTarget, folder: Path) -> BoundHead:

@@ -15,9 +15,9 @@ from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head_windows import HeadWindows
 from draftwerk.model.process.drafters.head_products import embedded, moved
 from draftwerk.model.process.drafters.head_target import HeadTarget
-from draftwerk.model.step.backend import BoundHead
 from draftwerk.model.step.layer_heads.layer_head import LayerHead
 from draftwerk.model.step.layer_heads.mtp import MtpLayer
+from draftwerk.model.step.loaded_model import BoundHead
 
 
 def bind(target: HeadTarget, _: Path) -> BoundHead:

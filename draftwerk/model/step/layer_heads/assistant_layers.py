@@ -14,8 +14,7 @@ from draftwerk.model.step.layer_heads.eagle import RowProduct
 from draftwerk.model.step.layer_heads.head_chain import HeadChain, grow_chains
 from draftwerk.model.step.layer_heads.layer_head import RankTokens
 from draftwerk.model.step.layer_heads.mtp import HiddenForward
-from draftwerk.speculative.protocol.feedback import HeadNode
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, HeadNode
 
 Scored = tuple[Tensor, Sequence[Sequence[int]]]
 """Scores [n, m], and the tokens that each row's are of."""
@@ -84,7 +83,7 @@ class AssistantHead:
         hidden = self._joints.before(torch.cat([said, states], -1))
         pages = chains[0].start.text.pages
         assert pages is not None, "an assistant reads its target's pages"
-        builder = BatchBuilder(pages.block_size, pages.window_first)
+        builder = BatchBuilder(pages.block_size, window_first=pages.window_first)
         for chain in chains:
             _add(builder, chain.start)
         scores = self._stage.run_stage(builder.batch(pages.keys.device), pages, hidden)

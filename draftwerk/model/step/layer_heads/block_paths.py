@@ -10,7 +10,7 @@ from torch import Tensor
 from draftwerk.model.draft_head.tree import CHANCE_MIN, EXPANDED, Start, rank_losses
 from draftwerk.model.reference.sampler import TopTokens
 from draftwerk.model.step.layer_heads.layer_head import RankTokens
-from draftwerk.speculative.protocol.feedback import HeadNode
+from draftwerk.speculative.protocol.rounds import HeadNode
 from draftwerk.speculative.sampling.elementary import exp
 
 Followers = Callable[[int, int], TopTokens]

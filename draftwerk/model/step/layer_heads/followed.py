@@ -6,11 +6,10 @@ from torch import Tensor
 
 from draftwerk.model.draft_head.head_windows import ROWS_SHARED, HeadWindows
 from draftwerk.model.draft_head.tree import Drafter
-from draftwerk.model.step.backend import BoundHead
-from draftwerk.model.step.row_plan import RowPlan
-from draftwerk.model.step.row_walk import RowWalk
+from draftwerk.model.step.loaded_model import BoundHead
+from draftwerk.model.step.row_walk import RowPlan, RowWalk
 from draftwerk.model.step.sequences import CachedSequence
-from draftwerk.model.step.step_option import RowOutputs, StepOption, StepProgress
+from draftwerk.model.step.target_runner import RowOutputs, StepOption, StepProgress
 from draftwerk.speculative.protocol.rounds import Draft, Round, Row
 
 
@@ -33,7 +32,7 @@ class FollowedTexts(StepOption):
             first = max(row.start, len(sequence.tokens) - self._windows.prompt_max)
             outputs.hidden = range(first - row.start, row.stop - row.start - row.samples)
 
-    def draft_ahead(self, step: StepProgress) -> None:
+    def draft_next(self, step: StepProgress) -> None:
         hidden = self._head.states[len(step.builder.outputs) :]
         follow_prompts(self._windows, hidden, step.rows)
         follow_walks(self._windows, self._head.states, step.walks)

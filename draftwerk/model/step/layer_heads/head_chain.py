@@ -6,7 +6,7 @@ from torch import Tensor
 
 from draftwerk.model.draft_head.tree import BEST, CHANCE_MIN, LEVELS, LOOKED, Start, rank_losses
 from draftwerk.model.reference.sampler import TopTokens
-from draftwerk.speculative.protocol.feedback import HeadNode
+from draftwerk.speculative.protocol.rounds import HeadNode
 from draftwerk.speculative.sampling.elementary import exp
 
 

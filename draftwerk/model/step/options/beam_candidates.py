@@ -6,9 +6,8 @@ import msgspec
 
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.backend import Backend
-from draftwerk.model.step.row_plan import RowPlan
-from draftwerk.model.step.row_walk import RowWalk
-from draftwerk.model.step.step_option import StepOption, StepProgress
+from draftwerk.model.step.row_walk import RowPlan, RowWalk
+from draftwerk.model.step.target_runner import StepOption, StepProgress
 from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.speculative.sampling.gumbel import path_key
 

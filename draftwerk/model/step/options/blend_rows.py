@@ -9,10 +9,10 @@ from torch import Tensor
 
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.model.step.backend import LoadedModel
-from draftwerk.model.step.row_plan import RowPlan
+from draftwerk.model.step.loaded_model import LoadedModel
+from draftwerk.model.step.row_walk import RowPlan
 from draftwerk.model.step.sequences import BadRow, CachedSequence
-from draftwerk.model.step.step_option import StepOption, StepProgress
+from draftwerk.model.step.target_runner import StepOption, StepProgress
 from draftwerk.speculative.options.blend.rules import CHECK_LAYER
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Row
 from draftwerk.speculative.protocol.row_blend import RowBlend

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
 from draftwerk.model.step.row_walk import RowWalk
-from draftwerk.model.step.step_option import StepOption, StepProgress
+from draftwerk.model.step.target_runner import StepOption, StepProgress
 from draftwerk.speculative.sampling.gumbel import gumbel
 
 
@@ -15,24 +15,29 @@ class ForcedMargins(StepOption):
 
     def report(self, step: StepProgress) -> None:
         for walk in step.walks:
-            if walk.plan.sequence.forced_tokens:
+            forced = forced_of(walk)
+            if forced:
                 assert step.logits is not None
-                margin = _margin(step.logits, walk)
+                margin = _margin(step.logits, walk, forced)
                 if margin is not None:
                     step.tell(walk.plan, margin=margin)
 
 
-def _margin(logits: Tensor, walk: RowWalk) -> float | None:
+def forced_of(walk: RowWalk) -> tuple[int, ...]:
+    """Return the generated tokens that are to be verified of a walk's text."""
+    begun = walk.plan.sequence.new_sequence
+    return () if begun is None else begun.forced_tokens
+
+
+def _margin(logits: Tensor, walk: RowWalk, forced: tuple[int, ...]) -> float | None:
     sequence, tokens = walk.plan.sequence, walk.tokens
     place = len(sequence.tokens) - sequence.prompt_count + len(tokens) - 1
-    if not tokens or place >= len(sequence.forced_tokens):
-        return None
-    if (forced := sequence.forced_tokens[place]) == tokens[-1]:
+    if not tokens or place >= len(forced) or forced[place] == tokens[-1]:
         return None
     # The walk stands at the last drafted token that was right, or at a stop token behind it.
     row = walk.plan.first + (walk.path[len(tokens) - 2] + 1 if len(tokens) > 1 else 0)
     request = sequence.sampling_request(row, tokens[:-1])
-    return lead(logits, request, tokens[-1], forced)
+    return lead(logits, request, tokens[-1], forced[place])
 
 
 def lead(logits: Tensor, request: SamplingRequest, winner: int, other: int) -> float:

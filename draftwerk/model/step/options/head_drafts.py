@@ -9,18 +9,17 @@ from msgspec.structs import replace
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.draft_head.tree import BEST, Drafter, Start, TextPages, within
 from draftwerk.model.native.gumbel import fastest
-from draftwerk.model.step.backend import BoundHead
+from draftwerk.model.step.loaded_model import BoundHead
 from draftwerk.model.step.presampled import Presampled
-from draftwerk.model.step.row_plan import RowPlan
-from draftwerk.model.step.row_walk import RowWalk
-from draftwerk.model.step.step_option import StepOption, StepProgress
+from draftwerk.model.step.row_walk import RowPlan, RowWalk
+from draftwerk.model.step.target_runner import StepOption, StepProgress
 from draftwerk.speculative.options.beams.survivors import (
     UnexpandedSurvivor,
     VerifiedBranch,
     unexpanded_survivors,
 )
 from draftwerk.speculative.protocol.beam_rows import HeadCandidates
-from draftwerk.speculative.protocol.feedback import HeadNode
+from draftwerk.speculative.protocol.rounds import HeadNode
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 
@@ -39,7 +38,7 @@ class HeadDrafts(StepOption):
     head: BoundHead[Drafter]
     pages: Pages
 
-    def draft_ahead(self, step: StepProgress) -> None:
+    def draft_next(self, step: StepProgress) -> None:
         """Add trees and candidates to decisions; trees that were presampled are kept."""
         wanting = [walk for walk in step.walks if walk.plan.draft.wants_levels]
         ahead = [walk for walk in wanting if walk.plan.decides and walk.goes_on]

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.row_walk import BROKEN
 from draftwerk.model.step.sequences import CachedSequence
-from draftwerk.model.step.step_option import RowOutputs, StepOption, StepProgress
+from draftwerk.model.step.target_runner import RowOutputs, StepOption, StepProgress
 from draftwerk.speculative.protocol.rounds import Decision, Draft, Row
 from draftwerk.speculative.protocol.state_sums import FRACTION_BITS, STATE_MAX
 

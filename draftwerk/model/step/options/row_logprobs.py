@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 
 from draftwerk.model.step.backend import Backend
-from draftwerk.model.step.row_plan import RowPlan
-from draftwerk.model.step.row_walk import RowWalk
+from draftwerk.model.step.row_walk import RowPlan, RowWalk
 from draftwerk.model.step.sequences import CachedSequence
-from draftwerk.model.step.step_option import RowOutputs, StepOption, StepProgress
+from draftwerk.model.step.target_runner import RowOutputs, StepOption, StepProgress
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Row
 from draftwerk.speculative.sampling.params import Sampling
 

@@ -8,11 +8,10 @@ from msgspec.structs import replace
 
 from draftwerk.model.reference.sampler import TopTokens
 from draftwerk.model.step.backend import Backend
-from draftwerk.model.step.row_plan import RowPlan, topk_rows
-from draftwerk.model.step.row_walk import RowWalk
-from draftwerk.model.step.step_option import StepOption, StepProgress
+from draftwerk.model.step.row_walk import RowPlan, RowWalk, topk_rows
+from draftwerk.model.step.target_runner import StepOption, StepProgress
 from draftwerk.model.text.grammar import BadGrammar
-from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback, TokenTopK
+from draftwerk.speculative.protocol.rounds import NOTHING_LEARNED, Feedback, TokenTopK
 
 
 @dataclass(slots=True, frozen=True)

@@ -38,9 +38,9 @@ from draftwerk.model.gpu.build import FORMATS, GpuSettings, gpu_parts
 from draftwerk.model.gpu.device_blocks import on_device
 from draftwerk.model.gpu.kernels import attention
 from draftwerk.model.process.measuring import LARGE_SIZES, WARM_UP_SIZES
-from draftwerk.model.process.role import verification
+from draftwerk.model.process.step_trials import verification
 from draftwerk.model.reference.sampler import SamplingRequest
-from draftwerk.model.step.backend import LoadedModel
+from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,

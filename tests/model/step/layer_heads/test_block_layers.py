@@ -9,7 +9,7 @@ import torch
 from draftwerk.model.draft_head import head_windows
 from draftwerk.model.step.layer_heads import block_layers
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.feedback import LOSS_NATS, HeadNode
+from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
 from draftwerk.speculative.sampling.gumbel import gumbels
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sources.sequence_noise import SHARPNESS

@@ -6,14 +6,13 @@ from typing import Any, cast
 import pytest
 import torch
 
-from draftwerk.model.batch.builder import is_chain
+from draftwerk.model.batch.batch import is_chain
 from draftwerk.model.checkpoint import gguf
 from draftwerk.model.checkpoint.eagle_config import LAYER_IDS
 from draftwerk.model.draft_head.tree import LEVELS
 from draftwerk.model.step.layer_heads.mtp import VOCABULARY_MAX
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.feedback import LOSS_NATS
-from draftwerk.speculative.protocol.rounds import NO_FEEDBACK, Draft
+from draftwerk.speculative.protocol.rounds import LOSS_NATS, NO_FEEDBACK, Draft
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.assistant_models import HEAD as ASSISTANT
 from tests.support.assistant_models import AssistantOracle

@@ -1,4 +1,4 @@
-"""A target that runs its draft sources itself, since it knows the newest tokens first."""
+"""Targets made with their draft sources."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from math import inf
 from time import perf_counter
 
 from draftwerk.model.native.gumbel import fastest
-from draftwerk.model.step.backend import LoadedModel
 from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep
