@@ -14,17 +14,19 @@ from msgspec.structs import replace
 
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.continuations import NOT_COMPUTED, Continuations, spread
-from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
+    NO_STEP,
+    NOTHING_LEARNED,
     Decision,
     Draft,
+    Feedback,
     Proposal,
     Round,
     Row,
+    StepReport,
     Verdict,
 )
-from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
 
 
 @dataclass(slots=True)

@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.prepared import DraftedSequence
-from draftwerk.speculative.drafting.rationing import Candidates, DraftRationing
+from draftwerk.speculative.drafting.rationing import Candidates, ChosenRows, DraftRationing
 from draftwerk.speculative.drafting.savings import TextSavings
-from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED
-from draftwerk.speculative.protocol.rounds import NO_FEEDBACK, Draft, NewSequence, Round, Row
+from draftwerk.speculative.protocol.rounds import (
+    NO_FEEDBACK,
+    NOTHING_LEARNED,
+    Draft,
+    NewSequence,
+    Round,
+    Row,
+)
 from draftwerk.speculative.sources.draft_head import HeadSource
 from draftwerk.speculative.sources.ngram_index import Occurrences, SequenceText
 from draftwerk.speculative.sources.registry import NUMBERS, SourceInputs, make_sources
@@ -32,11 +38,15 @@ FOLLOWED = Draft(wants_topk=False, wants_levels=0)
 """The draft of a row that only the draft head is told of."""
 
 
+WantedRow = tuple[int, DraftedSequence, bool]
+"""A row's place, its sequence, and whether its sources are asked."""
+
+
 class ReadRows(NamedTuple):
     """The rows that may be drafted for in a round, by the rows' places."""
 
-    states: dict[int, DraftedSequence]
-    """The states of rows that drafts may be for, now or after the step."""
+    sequences: dict[int, DraftedSequence]
+    """Sequences of rows that drafts may be for, now or after the step."""
     texts: Candidates
     grown: set[int]
     """Rows that the draft head has run for."""
@@ -44,6 +54,22 @@ class ReadRows(NamedTuple):
     """The drafts of all rows: empty, but those of forced texts."""
     opens: bool
     """Whether a sequence begins."""
+
+    def wanted(self, round_: Round, chosen: ChosenRows, has_model: bool) -> list[WantedRow]:
+        """Note what is wanted of the chosen rows for later; return those that have trees now."""
+        found: list[WantedRow] = []
+        wanted = chosen.asked | chosen.headed.keys() | self.grown
+        # Sorted: sets have no order, and equal rounds must give equal drafts.
+        for place in sorted({*wanted, *self.sequences} if has_model else wanted):
+            sequence, asked = self.sequences[place], place in chosen.asked
+            levels = chosen.headed.get(place, 0)
+            sequence.followed = sequence.followed or levels > 0
+            self.blank[place] = Draft(
+                wants_topk=asked, wants_levels=levels, followed=sequence.followed
+            )
+            if round_.rows[place].draft_max and (asked or has_model or place in self.grown):
+                found.append((place, sequence, asked))
+        return found
 
 
 class DraftedSequences:

@@ -11,7 +11,7 @@ from draftwerk.speculative.drafting.savings import TextSavings
 from draftwerk.speculative.protocol.rounds import Draft, Round, Row, chain
 from draftwerk.speculative.sources.acceptance import SequenceAcceptance
 from draftwerk.speculative.sources.draft_head import HeadSource
-from draftwerk.speculative.sources.ngram_index import SequenceText
+from draftwerk.speculative.sources.ngram_index import INDEX_MAX, SequenceText
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from draftwerk.speculative.sources.store import Memory
 from draftwerk.speculative.sources.tree import DraftSource, DraftTree
@@ -61,6 +61,21 @@ class DraftedSequence:
         """Whether the draft head has run for its next row."""
         return self.head is not None and bool(self.head.head_tree)
 
+    def guess(self, tree: DraftTree, room: int, asked: bool) -> bool:
+        """Add the guesses of every source, if they are asked, and else of the head alone, if it has
+        run; returns whether some cannot be made yet."""
+        depth_max = min(self.depth_max, room)
+        if not asked:
+            if self.head is not None:
+                self.head.propose(tree, depth_max)
+            return False
+        # As much as a round may take: a long prompt is indexed over several.
+        self.text.occurrences.index(INDEX_MAX)
+        is_pending = bool(self.text.pending)
+        for source in self.sources:
+            source.propose(tree, depth_max)
+        return is_pending
+
     def forced_draft(self, row: Row) -> Draft:
         """Return the chain of forced tokens that follow a row, as far as there is room."""
         start = row.stop - self.prompt_count
@@ -83,6 +98,11 @@ class DraftedRow(NamedTuple):
     asked: bool
     """Whether its sources have proposed, and not the head alone."""
     row_tree: RowTree
+
+    @property
+    def guesses(self) -> bool:
+        """Whether anything has guessed."""
+        return self.asked or self.sequence.has_head_tree
 
 
 class Prepared(NamedTuple):

@@ -11,14 +11,12 @@ from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.controller import Controller, RoundLoad, RowTree
-from draftwerk.speculative.drafting.drafted_sequences import DraftedSequences, ReadRows
+from draftwerk.speculative.drafting.drafted_sequences import DraftedSequences, WantedRow
 from draftwerk.speculative.drafting.group_drafts import GroupDrafting, NoGroups
 from draftwerk.speculative.drafting.policy import DraftPolicy
-from draftwerk.speculative.drafting.prepared import DraftedRow, DraftedSequence, Prepared
-from draftwerk.speculative.drafting.rationing import ChosenRows, DraftRationing
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round
-from draftwerk.speculative.protocol.step_report import StepReport
-from draftwerk.speculative.sources.ngram_index import INDEX_MAX
+from draftwerk.speculative.drafting.prepared import DraftedRow, Prepared
+from draftwerk.speculative.drafting.rationing import DraftRationing
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, StepReport
 from draftwerk.speculative.sources.store import OutputStores
 from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
 
@@ -29,10 +27,6 @@ REPORTS_AT_ONCE = 4
 """Steps whose costs are learnt together."""
 NO_ROUND = RoundLoad(0, 0, 0)
 """The load of a round in which nothing is drafted."""
-
-
-_Drafting = tuple[int, DraftedSequence, bool]
-"""A row's place, its sequence, and whether its sources are asked."""
 
 
 class Proposer:
@@ -104,7 +98,7 @@ class Proposer:
         begun = self._now()
         self._learn_costs(round_.report)
         read = self._sequences.read(round_)
-        if not (read.states or grouped):
+        if not (read.sequences or grouped):
             if all(row.samples for row in round_.rows):
                 self._rationing.want_nothing()
             return Prepared(round_, NO_ROUND, [], read.blank)
@@ -118,7 +112,7 @@ class Proposer:
         )
         if asks:
             self._rationing.want_something()
-        rows = self._trees(round_, row_load, _drafting(round_, read, chosen, asks))
+        rows = self._trees(round_, row_load, read.wanted(round_, chosen, asks))
         prepare_ms = (self._now() - begun) * 1e3
         if not (rows or grouped):
             if not read.opens:
@@ -152,7 +146,7 @@ class Proposer:
         begun = self._now()
         drafts = self._policy.select(prepared, model_drafts, model_ms)
         if prepared.steady:
-            asked_count = sum(row.asked or row.sequence.has_head_tree for row in prepared.rows)
+            asked_count = sum(row.guesses for row in prepared.rows)
             ms = prepared.prepare_ms + (self._now() - begun) * 1e3
             self._rationing.asking.learn_round(asked_count, ms)
         load = prepared.load.token_count + sum(len(draft.tokens) for draft in drafts)
@@ -188,7 +182,7 @@ class Proposer:
         return 0.0 if self._clock is None else self._clock()
 
     def _trees(
-        self, round_: Round, row_load: StepLoad, drafting: list[_Drafting]
+        self, round_: Round, row_load: StepLoad, drafting: list[WantedRow]
     ) -> list[DraftedRow]:
         """Grow the trees of these rows."""
         if not drafting:
@@ -203,33 +197,19 @@ class Proposer:
         by_sequence = {
             row.sequence_id: weight for row, weight in zip(sampling, weights, strict=True)
         }
-        drafted: list[DraftedRow] = []
-        for place, state, is_asked in drafting:
+        found: list[DraftedRow] = []
+        for place, sequence, asked in drafting:
             row = round_.rows[place]
             room = min(row.draft_max, NODES_MAX)
-            state.tree = self._guess(state, room, is_asked)
+            acceptance = self._controller.acceptance(sequence.noise.sampled)
+            tree = sequence.tree = DraftTree(acceptance, sequence.sequence_acceptance)
+            if sequence.guess(tree, room, asked):
+                self._rationing.learn_right()
             context_ms = self._controller.cost.token_ms(row.stop)
             weight = by_sequence[row.sequence_id]
-            row_tree = RowTree(state.tree, state.sequence_acceptance, room, weight, context_ms)
-            drafted.append(DraftedRow(place, state, is_asked, row_tree))
-        return drafted
-
-    def _guess(self, state: DraftedSequence, room: int, asks_all: bool) -> DraftTree:
-        """Ask every source, if this is chosen, and else the head alone, if it has run."""
-        tree = DraftTree(
-            self._controller.acceptance(state.noise.sampled), state.sequence_acceptance
-        )
-        depth_max = min(state.depth_max, room)
-        if asks_all:
-            # As much as a round may take: a long prompt is indexed over several.
-            state.text.occurrences.index(INDEX_MAX)
-            if state.text.pending:
-                self._rationing.learn_right(of_head=False)
-            for source in state.sources:
-                source.propose(tree, depth_max)
-        elif state.head is not None:
-            state.head.propose(tree, depth_max)
-        return tree
+            row_tree = RowTree(tree, sequence.sequence_acceptance, room, weight, context_ms)
+            found.append(DraftedRow(place, sequence, asked, row_tree))
+        return found
 
 
 def _row_load(round_: Round) -> StepLoad:
@@ -237,20 +217,3 @@ def _row_load(round_: Round) -> StepLoad:
     stops = [row.stop for row in round_.rows if row.samples]
     context = sum(stops)
     return StepLoad(len(stops), len(stops), context, context)
-
-
-def _drafting(
-    round_: Round, read: ReadRows, chosen: ChosenRows, has_model: bool
-) -> list[_Drafting]:
-    """Note what is wanted of the chosen rows for later; return those that have trees now."""
-    drafting: list[_Drafting] = []
-    wanted = chosen.asked | chosen.headed.keys() | read.grown
-    # Sorted: sets have no order, and equal rounds must give equal drafts.
-    for place in sorted({*wanted, *read.states} if has_model else wanted):
-        state, is_asked = read.states[place], place in chosen.asked
-        levels = chosen.headed.get(place, 0)
-        state.followed = state.followed or levels > 0
-        read.blank[place] = Draft(wants_topk=is_asked, wants_levels=levels, followed=state.followed)
-        if round_.rows[place].draft_max and (is_asked or has_model or place in read.grown):
-            drafting.append((place, state, is_asked))
-    return drafting

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from draftwerk.speculative.drafting.head_levels import HeadLevels, HeadSavings, LevelRecord
 from draftwerk.speculative.drafting.row_cost import SURPRISE_MAX, AskingCost, RowCost
 from draftwerk.speculative.drafting.savings import SavingsRecord, TextSavings
-from draftwerk.speculative.protocol.step_report import StepReport
+from draftwerk.speculative.protocol.rounds import StepReport
 
 ASK_MS = 0.05
 """The time of asking a row's sources, until it is measured."""
@@ -175,7 +175,7 @@ class DraftRationing:
             level_ms = min(report.head_ms / sum(trees), SURPRISE_MAX * self._level_ms)
             self._level_ms += (level_ms - self._level_ms) * LEVEL_PACE
 
-    def learn_right(self, of_head: bool) -> None:
+    def learn_right(self, of_head: bool = False) -> None:
         """Take in that a guess of the sources or of the head was right, or cannot be made yet."""
         (self._head_account if of_head else self._source_account).learn_right()
 
