@@ -27,8 +27,9 @@ from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import Event, Submit
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.prompt_encoding import located, prompt_field, tokens_of
 from draftwerk.actors.text import TextTools
-from draftwerk.actors.tokenizer import TEXTS_AT_ONCE, located, prompt_field, tokens_of
+from draftwerk.actors.tokenizer import TEXTS_AT_ONCE
 from draftwerk.speculative.requests.request import Options
 from draftwerk.speculative.scheduler.running_set import ComputedCount
 from draftwerk_cluster.merging import merged

@@ -16,7 +16,7 @@ from draftwerk.actors.messages import (
     Decided,
     DetokenizerMessage,
     Encoded,
-    Fetched,
+    Released,
     RoundOutputs,
     SequenceStats,
 )
@@ -68,11 +68,11 @@ class Cache:
                     await self.detokenizer.send(message)
 
     async def _messages(self) -> list[CacheMessage]:
-        """Wait for messages, or for the next deadline."""
-        expires_s = self.scheduler.expires_s()
-        if expires_s == inf:
+        """Wait for messages, or until the scheduler is to look again."""
+        wakes_s = self.scheduler.wakes_s()
+        if wakes_s == inf:
             return await receive_all(self.inbox)
-        with anyio.move_on_after(max(0.0, expires_s - self.clock())):
+        with anyio.move_on_after(max(0.0, wakes_s - self.clock())):
             return await receive_all(self.inbox)
         return []
 
@@ -94,7 +94,7 @@ class Cache:
                 self.progress_at = now_s
                 self.committed += 1
                 return self.scheduler.commit(message.verdict, message.drafts, now_s)
-            case Fetched():
+            case Released():
                 return []  # the round that is planned next reads the sequence
             case _:
                 assert_never(message)
@@ -147,21 +147,17 @@ def piece(progress: SequenceProgress) -> ChoiceUpdate:
         tokens=progress.tokens,
         origins=progress.origins,
         logprobs=progress.logprobs,
-        hypothesis=progress.hypothesis,
-        scores=progress.scores,
-        scored=progress.scored,
-        margin=progress.margin,
+        further=progress.further,
         finish_reason=progress.finish_reason,
         error=progress.error,
-        pooling_output=progress.pooling_output,
         stats=stats(sequence),
-        times=sequence.deadlines.times,
+        times=sequence.times.stages,
     )
 
 
 def stats(sequence: Sequence) -> SequenceStats:
     """Return what the sequence cost so far."""
-    tally, times = sequence.tally, sequence.deadlines.times
+    tally, times = sequence.tally, sequence.times.stages
     return SequenceStats(
         prompt_count=sequence.request.prompt_count + sequence.request.written_count,
         cached_count=tally.cached or 0,
@@ -170,9 +166,9 @@ def stats(sequence: Sequence) -> SequenceStats:
         accepted_histogram=tuple(tally.accepted_histogram),
         predicted_accepted=tally.predicted_accepted,
         predicted_rejected=tally.predicted_rejected,
-        score=tally.score,
         waited_s=None if times is None else times.waited_s,
         device_wait_s=None if times is None else times.device_wait_s,
         read_s=None if times is None else times.read_s,
+        **tally.further,
         **sequence.counts(),
     )

@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from draftwerk.actors.messages import Accepted
+import msgspec
+
+from draftwerk.actors.messages import Accepted, TokenText
 from draftwerk.actors.stops import StopScanner
-from draftwerk.actors.text import TextStream
+from draftwerk.actors.text import TextStream, TextTools
+from draftwerk.speculative.protocol.rounds import ChosenLogprob
+from draftwerk.speculative.replies.channels import parser_of
 from draftwerk.speculative.replies.half_written import KnownParts, open_call
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
 from draftwerk.speculative.requests.request import Written
@@ -27,10 +31,12 @@ class ChoiceText:
     reasoning_count: int = 0
     textless: frozenset[int] = frozenset()
     """Tokens that end the text and are no part of it."""
-    unechoed: int = 0
-    """Tokens to report of the prompt, from the next one on, that its echo does not show."""
     opened: Accepted | None = None
-    """Its request, where texts are shown that may change."""
+    """Its request."""
+    unechoed: int = 0
+    """Tokens that the prompt begins with and that its echo does not show."""
+    scored: int = 0
+    """Tokens of the prompt that were reported, from the first that is."""
     known: KnownParts = field(default_factory=KnownParts)
     """The parts that its reader has already of text that was held back."""
     tokens: list[int] = field(default_factory=list[int])
@@ -67,6 +73,16 @@ class ChoiceText:
         self.is_silent = not (text if self.parser is None else joined_parts(self.parts[before:]))
         text, self.preface = self.preface + self._unsent(text), ""
         return text, stop
+
+    def read(self, tokens: tuple[int, ...]) -> tuple[int, str, str]:
+        """Push tokens up to a stop string; returns (tokens kept, text to send, the stop string)."""
+        texts: list[str] = []
+        for kept, token in enumerate(tokens, start=1):
+            text, stop = self.push(token)
+            texts.append(text)
+            if stop:
+                return kept, "".join(texts), stop
+        return len(tokens), "".join(texts), ""
 
     def flush(self, is_cut: bool) -> tuple[str, str]:
         """End the text, its last half code point as U+FFFD; returns what `push` does.
@@ -133,3 +149,47 @@ class ChoiceText:
 
     def _say(self, text: str) -> None:
         self.parts.append(ReplyPart("text", text))
+
+
+def open_choice(text: TextTools, opened: Accepted, committed: tuple[int, ...] = ()) -> ChoiceText:
+    """Return a choice as it was after its committed tokens: their text has been sent."""
+    reply, own = opened.options.reply, own_count(text, opened)
+    echo = text.decode(opened.prompt[own:], skip_special=False) if opened.options.echo else ""
+    choice = ChoiceText(
+        text.stream(opened.prompt, reply.shown_tokens if reply else frozenset()),
+        StopScanner(opened.options.stop),
+        echo,
+        parser=None if reply is None else parser_of(reply),
+        textless=frozenset(opened.options.stop_token_ids),
+        opened=opened,
+        unechoed=own,
+    )
+    if opened.options.written.tokens:
+        choice.go_on(opened.options.written)
+    # Read once more, so that stop strings and the reply's parts go on where the client is.
+    for token in committed:
+        choice.push(token)
+    if committed:
+        choice.take_parts()
+    return choice
+
+
+def own_count(text: TextTools, opened: Accepted) -> int:
+    """Return how many tokens the prompt begins with that stand before any text."""
+    own = tuple(text.encode(""))
+    return len(own) if opened.prompt[: len(own)] == own else 0
+
+
+def logprob_text(
+    text: TextTools, token: int, logprob: ChosenLogprob, choice: ChoiceText | None = None
+) -> TokenText:
+    """Return a token with its log-probability and the alternatives."""
+    top = tuple(token_text(text, other, value, choice) for other, value in logprob.top)
+    return msgspec.structs.replace(token_text(text, token, logprob.logprob, choice), top=top)
+
+
+def token_text(text: TextTools, token: int, logprob: float, choice: ChoiceText | None) -> TokenText:
+    """Return a token by its name; its bytes are those that it has in the choice's text."""
+    data = text.token_bytes(token)
+    bare = b"" if choice is not None and choice.hides(token) else data
+    return TokenText(token, data.decode("utf-8", "replace"), bare, logprob)

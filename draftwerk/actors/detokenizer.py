@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 import anyio
-import msgspec
 from anyio.lowlevel import checkpoint
 
-from draftwerk.actors.choice_text import ChoiceText
+from draftwerk.actors.choice_text import ChoiceText, logprob_text, open_choice
+from draftwerk.actors.further_texts import delta_fields, ended_fields, stopped
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import (
     Accepted,
@@ -24,15 +24,10 @@ from draftwerk.actors.messages import (
     RoundOutputs,
     RouterMessage,
     Started,
-    TokenText,
 )
 from draftwerk.actors.monitoring.request_stages import RequestStages, stage_spans
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.actors.stops import StopScanner
 from draftwerk.actors.text import TextTools
-from draftwerk.speculative.protocol.rounds import ChosenLogprob
-from draftwerk.speculative.replies.channels import parser_of
-from draftwerk.speculative.requests.tally import ScoredTokens
 
 PIECES_MAX = 8
 """Between two turns of the event loop: no other actor waits for the text of a whole round."""
@@ -89,38 +84,8 @@ class Detokenizer:
         for choice in range(opened.options.choices):
             if choice not in opened.ended:
                 committed = opened.committed[choice] if opened.committed else ()
-                choices[choice] = self._choice(opened, committed)
+                choices[choice] = open_choice(self.text, opened, committed)
         return choices
-
-    def _choice(self, opened: Accepted, committed: tuple[int, ...]) -> ChoiceText:
-        """Return a choice as it was after its committed tokens: their text has been sent."""
-        reply = opened.options.reply
-        choice = ChoiceText(
-            self.text.stream(opened.prompt, reply.shown_tokens if reply else frozenset()),
-            StopScanner(opened.options.stop),
-            self._echo(opened) if opened.options.echo else "",
-            parser=None if reply is None else parser_of(reply),
-            textless=frozenset(opened.options.stop_token_ids),
-            unechoed=max(0, self._own_count(opened) - opened.options.scored_from),
-            opened=opened if opened.options.shows_hypotheses else None,
-        )
-        if opened.options.written.tokens:
-            choice.go_on(opened.options.written)
-        # Read once more, so that stop strings and the reply's parts go on where the client is.
-        for token in committed:
-            choice.push(token)
-        if committed:
-            choice.take_parts()
-        return choice
-
-    def _echo(self, opened: Accepted) -> str:
-        """Return a prompt's text, control tokens in it; not those that begin every prompt."""
-        return self.text.decode(opened.prompt[self._own_count(opened) :], skip_special=False)
-
-    def _own_count(self, opened: Accepted) -> int:
-        """Return how many tokens the prompt begins with that stand before any text."""
-        own = tuple(self.text.encode(""))
-        return len(own) if opened.prompt[: len(own)] == own else 0
 
     async def _cancel(self, cancel: Cancel) -> None:
         if cancel.choice is not None:
@@ -147,8 +112,9 @@ class Detokenizer:
             return
         # A stop string may come in the middle of what a round decided: the client gets nothing
         # behind it.
-        kept, text, stop = self._read(choice, piece.tokens)
-        if kept or piece.hypothesis or piece.scored:
+        kept, text, stop = choice.read(piece.tokens)
+        more = delta_fields(self.text, choice, piece.further)
+        if kept or more:
             yield Delta(
                 request_id=piece.request_id,
                 choice=piece.choice,
@@ -156,21 +122,17 @@ class Detokenizer:
                 tokens=piece.tokens[:kept],
                 origins=piece.origins[:kept],
                 logprobs=tuple(
-                    self._logprob(token, logprob, choice)
+                    logprob_text(self.text, token, logprob, choice)
                     for token, logprob in zip(piece.tokens[:kept], piece.logprobs, strict=False)
                 ),
-                hypothesis=self._hypothesis(choice, piece.hypothesis),
-                margin=piece.margin,
-                scored=() if piece.scored is None else self._scored(choice, piece.scored),
                 parts=choice.take_parts(),
+                **more,
             )
         if stop or piece.finish_reason:
             del self._choices[piece.request_id][piece.choice]
             if not self._choices[piece.request_id]:
                 del self._choices[piece.request_id]
-            stats = piece.stats
-            if stop and piece.scores:
-                stats = msgspec.structs.replace(stats, score=piece.scores[kept - 1])
+            stats = stopped(piece.stats, piece.further, kept) if stop else piece.stats
             is_cut = piece.finish_reason == "length" and not stop
             token_ids = choice.untold if is_cut else ()
             rest, stop = ("", stop) if stop else choice.flush(is_cut)
@@ -184,49 +146,9 @@ class Detokenizer:
                 stopped_by=stop,
                 parts=choice.take_parts(),
                 reasoning_count=choice.reasoning_count,
-                pooling_output=piece.pooling_output,
                 token_ids=token_ids,
+                **ended_fields(piece.further),
             )
-
-    def _read(self, choice: ChoiceText, tokens: tuple[int, ...]) -> tuple[int, str, str]:
-        """Push tokens up to a stop string; returns (tokens kept, text to send, the stop string)."""
-        texts: list[str] = []
-        for kept, token in enumerate(tokens, start=1):
-            text, stop = choice.push(token)
-            texts.append(text)
-            if stop:
-                return kept, "".join(texts), stop
-        return len(tokens), "".join(texts), ""
-
-    def _hypothesis(self, choice: ChoiceText, tokens: tuple[int, ...]) -> str:
-        """Return what the client would be sent of a whole text: up to a stop string, and without
-        reasoning and calls."""
-        if not tokens or choice.opened is None:
-            return ""
-        whole = self._choice(choice.opened, ())
-        whole.preface = ""
-        _, text, stop = self._read(whole, tokens)
-        return whole.answer_so_far(text, stop)
-
-    def _scored(self, choice: ChoiceText, scored: ScoredTokens) -> tuple[TokenText, ...]:
-        """Return prompt tokens as they stand in the echo, control tokens by their names."""
-        found = [self._logprob(*each) for each in zip(*scored, strict=True)]
-        for at in range(min(choice.unechoed, len(found))):
-            found[at] = msgspec.structs.replace(found[at], data=b"")
-        choice.unechoed -= len(found)
-        return tuple(found)
-
-    def _logprob(
-        self, token: int, logprob: ChosenLogprob, choice: ChoiceText | None = None
-    ) -> TokenText:
-        top = tuple(self._token_text(other, value, choice) for other, value in logprob.top)
-        return msgspec.structs.replace(self._token_text(token, logprob.logprob, choice), top=top)
-
-    def _token_text(self, token: int, logprob: float, choice: ChoiceText | None) -> TokenText:
-        """Return a token by its name; its bytes are those that it has in the choice's text."""
-        data = self.text.token_bytes(token)
-        bare = b"" if choice is not None and choice.hides(token) else data
-        return TokenText(token, data.decode("utf-8", "replace"), bare, logprob)
 
 
 def started(opened: Accepted) -> RequestEvents:

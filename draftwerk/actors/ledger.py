@@ -100,7 +100,7 @@ class Entry:
             self.suspicion, self.computed_count = ELSEWHERE, computed_count
         elif computed_count == self.computed_count:
             self.suspicion += SAME_PLACE
-        elif self.computed_count.search_steps - computed_count.search_steps > NEARBY:
+        elif self.computed_count.steps - computed_count.steps > NEARBY:
             self.suspicion = max(0, self.suspicion - SAME_PLACE)
         else:
             self.suspicion += ELSEWHERE

@@ -5,10 +5,10 @@ import msgspec
 from draftwerk.actors.client_prompts import Prompt
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Verdict
 from draftwerk.speculative.replies.parser import ReplyPart
+from draftwerk.speculative.requests.further_outputs import NOTHING_FURTHER, FurtherOutputs
 from draftwerk.speculative.requests.pooling import PoolingOutput
 from draftwerk.speculative.requests.request import EncodedRequest, Options
-from draftwerk.speculative.requests.slo import StageTimes
-from draftwerk.speculative.requests.tally import ScoredTokens
+from draftwerk.speculative.requests.times import StageTimes
 
 
 class ActorMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -63,11 +63,11 @@ class Decided(ActorMessage, frozen=True):
     """The drafts that were verified, one per row."""
 
 
-class Fetched(ActorMessage, frozen=True):
-    """Blocks of a sequence have come from tier two, as far as they could be had."""
+class Released(ActorMessage, frozen=True):
+    """A sequence that was held back is let go."""
 
 
-CacheMessage = Encoded | Cancel | Decided | Fetched
+CacheMessage = Encoded | Cancel | Decided | Released
 
 
 # --- to the detokenizer ---------------------------------------------------------------------------
@@ -121,14 +121,8 @@ class ChoiceUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
     logprobs: tuple[ChosenLogprob, ...] = ()
     """Per token, if the request asks for log-probabilities."""
-    hypothesis: tuple[int, ...] = ()
-    """All tokens of the best text of a beam search so far, if the request asks for them."""
-    scores: tuple[float, ...] = ()
-    """Per token, the score of a beam search's text that ends with it."""
-    scored: ScoredTokens | None = None
-    """The next tokens of the prompt with their log-probabilities, if the request asks for them."""
-    margin: float | None = None
-    """By how much the last token beats the one that was given in its place, in nats."""
+    further: FurtherOutputs = NOTHING_FURTHER
+    """Outputs of options."""
     finish_reason: str = ""
     """"stop", "length", "error", "deadline_exceeded", or "slo_unmet"; empty while the choice goes
     on."""
@@ -136,8 +130,6 @@ class ChoiceUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """Why the choice failed; empty unless the finish reason is one of the last three."""
     retry_after_ms: int = 0
     """The time after which the promise could have been kept."""
-    pooling_output: PoolingOutput | None = None
-    """The result of a prompt that was only to be read."""
     stats: SequenceStats = SequenceStats()
     """The choice's cost so far."""
     times: StageTimes | None = None

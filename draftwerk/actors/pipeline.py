@@ -15,7 +15,6 @@ import anyio
 
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
-from draftwerk.actors.draft import Drafter
 from draftwerk.actors.engine_parts import (
     MAILBOXES,
     EngineParts,
@@ -31,10 +30,8 @@ from draftwerk.actors.messages import (
     RouterMessage,
     TokenizerMessage,
 )
-from draftwerk.actors.tier_two.fetching import FETCHES_MAX
-from draftwerk.actors.tier_two_actors import tier_two_actors
 from draftwerk.actors.tokenizer import TextLimits, Tokenizer
-from draftwerk.actors.verifier import Verifier
+from draftwerk.actors.verifier import Drafter, Verifier
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.protocol.rounds import Proposal
 from draftwerk.speculative.requests.request import CHOICES_MAX
@@ -55,8 +52,9 @@ class Pipeline:
         messages_max = parts.requests_max * (CHOICES_MAX + 2)
 
         self.to_tokenizer = Mailbox[TokenizerMessage](messages_max, waits["tokenizer"])
-        # Whatever the tokenizer passes on, a verdict for each pipeline slot, and tier two's.
-        cache_max = messages_max + pipeline_depth + FETCHES_MAX
+        # Whatever the tokenizer passes on, a verdict for each pipeline slot, and attachments'.
+        attached_max = sum(each.messages_max for each in parts.attachments)
+        cache_max = messages_max + pipeline_depth + attached_max
         self.to_cache = Mailbox[CacheMessage](cache_max, waits["cache"])
         # The cycle's credits: a round is in one place at a time.
         self.to_draft = Mailbox[Proposal](pipeline_depth, waits["draft"])
@@ -80,7 +78,11 @@ class Pipeline:
             measurements.policy,
         )
         namer = BlockNamer(parts.name_secret)
-        self.tier_two = tier_two_actors(parts, scheduler, namer, self.to_cache.outbox)
+        beside = (
+            each.attach(parts, scheduler, namer, self.to_cache.outbox) for each in parts.attachments
+        )
+        self.beside = [run for run in beside if run is not None]
+        """Attachments' parts, which run beside the actors."""
 
         proposer = parts.proposer()
         # Where the target's process drafts, a round passes no draft actor.
@@ -172,8 +174,8 @@ class Pipeline:
         try:
             async with anyio.create_task_group() as actors:
                 actors.start_soon(self.tokenizer.run)
-                if self.tier_two is not None:
-                    actors.start_soon(self.tier_two.run)
+                for run in self.beside:
+                    actors.start_soon(run)
                 actors.start_soon(self.cache.run)
                 actors.start_soon(self.drafter.run)
                 actors.start_soon(self.verifier.run)

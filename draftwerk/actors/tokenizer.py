@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar, assert_never
 
 import anyio
-import msgspec
 
-from draftwerk.actors.client_prompts import ENCODE_S, RETRY_MS, Chat, Passages, Prompt, QueryPair
+from draftwerk.actors.client_prompts import ENCODE_S, RETRY_MS
 from draftwerk.actors.devices.device import Worker
 from draftwerk.actors.grammar_checks import GrammarChecks, UncheckedError, UnfollowedError
 from draftwerk.actors.mailbox import Inbox, Outbox
@@ -21,18 +20,18 @@ from draftwerk.actors.messages import (
     TokenizerMessage,
 )
 from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.actors.prompt_encoding import encoded_prompt, prompt_field
 from draftwerk.actors.text import TextTools
 from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.requests.slo import StageTimes
+from draftwerk.speculative.requests.times import StageTimes
 from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
-from draftwerk.speculative.scheduler.option_set import RequestCheck
+from draftwerk.speculative.scheduler.opening import RequestCheck
 from draftwerk.speculative.scheduler.size_limits import UNBOUNDED, MemorySizes
 
 TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""
 GRAMMAR_FIELD = "response_format"
 R = TypeVar("R")
-Spans = tuple[tuple[int, int], ...]
 
 log = logging.getLogger("draftwerk")
 
@@ -52,11 +51,11 @@ class TextLimits:
 
 
 class RefusedError(Exception):
-    """The request can never be served as it is; `lengths` are those of one that is too long."""
+    """The request can never be served as it is; `counts` are those of one that is too long."""
 
-    def __init__(self, reason: str, field: str, **lengths: int) -> None:
+    def __init__(self, reason: str, field: str, **counts: int) -> None:
         super().__init__(reason)
-        self.field, self.lengths = field, lengths
+        self.field, self.counts = field, counts
 
 
 @dataclass(slots=True)
@@ -109,7 +108,7 @@ class Tokenizer:
             encoded = await self._encode(submit, taken_s)
             check_fits(encoded, self.text.vocab_size, self.limits, prompt_field(submit.prompt))
         except RefusedError as error:
-            self._refuse(submit, "refused", str(error), error.field, **error.lengths)
+            self._refuse(submit, "refused", str(error), error.field, **error.counts)
         except UncheckedError as error:
             log.warning("request %s: %s", submit.request_id, error)
             self._refuse(submit, "unavailable", str(error), retry_after_ms=RETRY_MS)
@@ -128,7 +127,7 @@ class Tokenizer:
 
     async def _encode(self, submit: Submit, taken_s: float) -> Encoded:
         field = prompt_field(submit.prompt)
-        tokens, spans = await self._on_thread(lambda: tokens_of(self.text, submit.prompt), field)
+        prompt = await self._on_thread(lambda: encoded_prompt(self.text, submit), field)
         prediction = submit.options.speculation.prediction
         checks = GrammarChecks(self.worker, self.text, self.limits.check_s)
         try:
@@ -142,15 +141,14 @@ class Tokenizer:
             )
         return Encoded(
             request_id=submit.request_id,
-            tokens=tokens,
             options=submit.options,
-            blend=located(submit.options, spans).blend,
             prediction=expected,
             arrived_s=submit.arrived_s,
             # Of a resumed request, the client has had the first token long ago.
             times=None if submit.committed else _times(submit, taken_s, self.clock()),
             committed=submit.committed,
             ended=submit.ended,
+            **prompt,
         )
 
     async def _on_thread(self, work: Callable[[], R], field: str) -> R:
@@ -166,54 +164,14 @@ class Tokenizer:
         raise UncheckedError(f"the prompt is not read within {self.limits.encode_s:g} s")
 
 
-def tokens_of(text: TextTools, prompt: Prompt) -> tuple[tuple[int, ...], Spans]:
-    """Return a prompt's tokens, and where its segments are in them.
-
-    Raises ValueError for one that the model's template refuses.
-    """
-    match prompt:
-        case Chat():
-            conversation = prompt.messages, prompt.tools, prompt.variables
-            if any(message.segments for message in prompt.messages):
-                tokens, spans = text.encode_segments(*conversation)
-                return tuple(tokens), tuple(spans)
-            return tuple(text.encode_chat(*conversation)), ()
-        case Passages():
-            tokens, spans = text.encode_passages(prompt.documents, prompt.text)
-            return tuple(tokens), tuple(spans)
-        case QueryPair():
-            return tuple(text.encode_pair(prompt.query, prompt.document, prompt.instruction)), ()
-        case str():
-            return tuple(text.encode(prompt)), ()
-        case _:
-            text.check_tokens(prompt)
-            return prompt, ()
-
-
-def located(options: Options, spans: Spans) -> Options:
-    """Return options that name where the prompt's segments are in its tokens."""
-    if options.blend is None or not spans:
-        return options
-    return msgspec.structs.replace(
-        options, blend=msgspec.structs.replace(options.blend, spans=spans)
-    )
-
-
-def prompt_field(prompt: Prompt) -> str:
-    """Return what the client calls its prompt."""
-    if isinstance(prompt, QueryPair):
-        return "documents"
-    return "messages" if isinstance(prompt, Chat) else "prompt"
-
-
 def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str) -> None:
     """Raise RefusedError if the model could not serve the request."""
-    given = (*encoded.tokens, *encoded.options.written.tokens)
-    count, context_max = len(given), limits.context_max
+    known = (*encoded.tokens, *encoded.options.written.tokens)
+    count, context_max = len(known), limits.context_max
     if not encoded.tokens:
         raise RefusedError("the prompt is empty", field)
     # Placeholders stand where a picture's rows go; no vocabulary has them.
-    if not all(0 <= token < vocab_size or token >= PLACEHOLDER_MIN for token in given):
+    if not all(0 <= token < vocab_size or token >= PLACEHOLDER_MIN for token in known):
         raise RefusedError(f"a token id is outside the vocabulary of {vocab_size}", field)
     if encoded.options.pooling is not None:
         if count > context_max:

@@ -30,8 +30,8 @@ from draftwerk.actors.messages import (
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat
 from draftwerk.speculative.replies.parser import ReplyPart, joined_parts
+from draftwerk.speculative.requests.further_outputs import FurtherOutputs, ScoredTokens
 from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.requests.tally import ScoredTokens
 from draftwerk.speculative.sampling.params import Sampling
 from tests.actors.letters import END, Letters
 
@@ -492,7 +492,7 @@ def test_an_echo_shows_control_tokens_and_none_that_begin_every_prompt() -> None
     options = Options(sampling=Sampling(), echo=True, prompt_logprobs=0)
     found = events(
         Accepted(request_id="r", prompt=prompt, options=options),
-        *(generation(piece(scored=each)) for each in scored),
+        *(generation(piece(further=FurtherOutputs(scored=each))) for each in scored),
         generation(piece((0x63, END), "length")),
     )
     text.own = ()

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from draftwerk.actors.monitoring.histogram import Histogram
-from draftwerk.speculative.requests.slo import StageTimes
+from draftwerk.speculative.requests.times import StageTimes
 
 STAGES = ("inbox", "tokenise", "queue", "device_wait", "prefill", "decode", "detokenise")
 STAGE_S = (

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import NO_LOAD
 from draftwerk.speculative.protocol.rounds import NewSequence, Row, VerifiedRow
-from draftwerk.speculative.requests.sequence import RoundPlan, Taken
+from draftwerk.speculative.requests.sequence import RoundPlan, Taken, with_outputs
 from draftwerk.speculative.requests.text_sequence import TextSequence
 
 ROUNDS_OF_OTHERS = 2.0
@@ -78,7 +78,7 @@ class ForcedText(TextSequence):
         """Take in its row, which says nothing of the sources that draft for others."""
         taken, decision = super().take(parts, now_s), parts[0].decision
         updates = tuple(
-            replace(one, margin=decision.margin)
+            with_outputs(one, margin=decision.margin)
             if one.tokens and len(one.tokens) == len(decision.tokens)
             else one
             for one in taken.updates

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from draftwerk.speculative.options.scored_prompt import ScoredPrompt
 from draftwerk.speculative.protocol.rounds import Decision, Row, VerifiedRow
 from draftwerk.speculative.protocol.state_sums import joined_sums
+from draftwerk.speculative.requests.further_outputs import FurtherOutputs
 from draftwerk.speculative.requests.pooling import NOT_POOLED, PoolingOutput, PoolingParams
 from draftwerk.speculative.requests.sequence import RoundPlan, SequenceProgress, Taken
 
@@ -52,10 +53,9 @@ class PooledPrompt(ScoredPrompt):
         found = self.read(row, decision)
         if found is None:
             return Taken()
-        self.deadlines.begin_decode(now_s)
-        return Taken(
-            (SequenceProgress(self, finish_reason="stop", pooling_output=found),), ends=True
-        )
+        self.times.begin_decode(now_s)
+        further = FurtherOutputs(pooling_output=found)
+        return Taken((SequenceProgress(self, finish_reason="stop", further=further),), ends=True)
 
     def read(self, row: Row, decision: Decision) -> PoolingOutput | None:
         """Take in what a row has come to; returns the whole once the prompt is read."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from draftwerk.speculative.protocol.rounds import ChosenLogprob, Row, VerifiedRow
-from draftwerk.speculative.requests.sequence import RoundPlan, SequenceProgress, Taken
-from draftwerk.speculative.requests.tally import ScoredTokens
+from draftwerk.speculative.requests.further_outputs import ScoredTokens
+from draftwerk.speculative.requests.sequence import RoundPlan, SequenceProgress, Taken, with_outputs
 from draftwerk.speculative.requests.text_sequence import TextSequence
 
 
@@ -48,7 +48,7 @@ class ScoredPrompt(TextSequence):
         if scored is None:
             return taken
         updates = taken.updates or (SequenceProgress(self),)
-        return taken._replace(updates=tuple(replace(one, scored=scored) for one in updates))
+        return taken._replace(updates=tuple(with_outputs(one, scored=scored) for one in updates))
 
     def score(self, row: Row, logprobs: tuple[ChosenLogprob, ...]) -> ScoredTokens | None:
         """Take in what a row has reported of the prompt; returns what is new.

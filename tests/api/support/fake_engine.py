@@ -30,7 +30,7 @@ from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, SequenceStats, Started, TokenText
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
-from draftwerk.actors.tokenizer import prompt_field
+from draftwerk.actors.prompt_encoding import prompt_field
 from draftwerk.speculative.protocol.state_sums import FRACTION_BITS, LONG
 from draftwerk.speculative.replies.channels import parser_of
 from draftwerk.speculative.replies.half_written import KnownParts, ReplyPiece, open_call

@@ -6,9 +6,15 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Row, Verdict
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    NO_STEP,
+    ChosenLogprob,
+    Decision,
+    Row,
+    Verdict,
+)
 from draftwerk.speculative.protocol.state_sums import LONG
-from draftwerk.speculative.protocol.step_report import NO_STEP
 from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
 from draftwerk.speculative.requests.request import EncodedRequest, Options
 from draftwerk.speculative.requests.sequence import Sequence
@@ -49,9 +55,9 @@ def run(scheduler: Scheduler, sequences: list[Sequence]) -> dict[str, PoolingOut
         decisions = tuple(map(decided, round_.rows))
         verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, NO_STEP)
         for each in scheduler.commit(verdict, (NO_DRAFT,) * len(round_.rows)):
-            if each.pooling_output is not None:
+            if each.further.pooling_output is not None:
                 assert each.finish_reason == "stop"
-                found[each.sequence.request.request_id] = each.pooling_output
+                found[each.sequence.request.request_id] = each.further.pooling_output
         scheduler.check()
     assert scheduler.idle
     assert not scheduler.pool.used

@@ -12,8 +12,14 @@ from draftwerk.cache.memory import CachePools
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.options.all_options import extensions
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, ChosenLogprob, Decision, Row, Verdict
-from draftwerk.speculative.protocol.step_report import NO_STEP
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    NO_STEP,
+    ChosenLogprob,
+    Decision,
+    Row,
+    Verdict,
+)
 from draftwerk.speculative.requests.request import EncodedRequest, Options
 from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.sampling.params import Sampling
@@ -53,8 +59,8 @@ def run(scheduler: Scheduler, sequences: list[Sequence]) -> dict[str, list[tuple
         decisions = tuple(map(decided, round_.rows))
         verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, NO_STEP)
         for each in scheduler.commit(verdict, (NO_DRAFT,) * len(round_.rows)):
-            if each.scored is not None:
-                pairs = zip(each.scored.tokens, each.scored.logprobs, strict=True)
+            if each.further.scored is not None:
+                pairs = zip(each.further.scored.tokens, each.further.scored.logprobs, strict=True)
                 said = [(token, one.logprob) for token, one in pairs]
                 found[each.sequence.request.request_id] += said
         scheduler.check()

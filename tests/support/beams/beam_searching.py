@@ -141,7 +141,7 @@ class Server:
                     progress.sequence.request.choice,
                 )
                 self.found[name][choice] += progress.tokens
-                self.scores[name][choice] = progress.sequence.tally.score or 0.0
+                self.scores[name][choice] = progress.sequence.tally.further.get("score") or 0.0
             self.scheduler.check()
         assert self.scheduler.idle
         assert self.scheduler.pool.used == 0

@@ -69,7 +69,7 @@ class BeamGroup(TextSequence):
     def take(self, parts: list[VerifiedRow], now_s: float) -> Taken:
         if parts[0].row.branch is None:
             return super().take(parts, now_s)
-        self.deadlines.begin_decode(now_s)
+        self.times.begin_decode(now_s)
         outcome = self.search.commit(self, parts)
         if outcome is None:
             return Taken()

@@ -7,8 +7,8 @@ import msgspec
 from draftwerk.speculative.options.beams.decisions import Hypothesis
 from draftwerk.speculative.options.beams.search import BeamSearch
 from draftwerk.speculative.protocol.rounds import ChosenLogprob
-from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
-from draftwerk.speculative.requests.tally import Tally
+from draftwerk.speculative.requests.further_outputs import FurtherOutputs
+from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress, Tally, with_outputs
 
 
 def new_progress(search: BeamSearch, root: Sequence) -> list[SequenceProgress]:
@@ -25,14 +25,14 @@ def new_progress(search: BeamSearch, root: Sequence) -> list[SequenceProgress]:
         return []
     best = search.beams.live[0]
     progress = _progress(search, root, best, start, stop)
-    return [msgspec.structs.replace(progress, hypothesis=best.tokens if search.shows else ())]
+    return [with_outputs(progress, hypothesis=best.tokens if search.shows else ())]
 
 
 def _ending(search: BeamSearch, root: Sequence, choice: int) -> SequenceProgress:
     finished = search.beams.finished
     text = finished[choice] if choice < len(finished) else Hypothesis()
     tally = root.tally if choice == 0 else Tally(cached=root.tally.cached)
-    tally.score = text.score if text.tokens else None
+    tally.further["score"] = text.score if text.tokens else None
     request = replace(root.request, choice=choice)
     carrier = root if choice == 0 else replace(root, request=request, tally=tally)
     start = min(search.sent, len(text.tokens)) if search.choices == 1 else 0
@@ -56,4 +56,4 @@ def _progress(
     )
     scores = tuple(search.beams.scores(text, start)[: len(tokens)])
     origins = tuple(search.origins[start:stop])
-    return SequenceProgress(root, tokens, origins, logprobs, scores=scores)
+    return SequenceProgress(root, tokens, origins, logprobs, further=FurtherOutputs(scores=scores))

@@ -7,7 +7,7 @@ from draftwerk.speculative.options.beams.memory import ORDERS
 from draftwerk.speculative.options.beams.steps import TreePosition
 from draftwerk.speculative.protocol.beam_rows import Seen
 from draftwerk.speculative.protocol.rounds import Decision, Draft, VerifiedRow
-from draftwerk.speculative.requests.tally import origins
+from draftwerk.speculative.requests.sequence import origins
 
 
 def seen(members: Sequence[Member], parts: Sequence[VerifiedRow], few: int) -> Iterator[Seen]:

@@ -194,7 +194,7 @@ class BeamWorld:
                 assert len(progress.tokens) == len(progress.logprobs)
             wanted.got[choice] += progress.tokens
             wanted.reasons[choice] = progress.finish_reason
-            wanted.scores[choice] = progress.sequence.tally.score
+            wanted.scores[choice] = progress.sequence.tally.further.get("score")
             text, _ = wanted.want[choice]
             assert tuple(wanted.got[choice]) == text[: len(wanted.got[choice])], "another text"
             if progress.finish_reason:
