@@ -31,7 +31,7 @@ from draftwerk.assembly.build import build_engine
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.process.build import build
 from draftwerk.model.process.measuring import StepSize
-from draftwerk.model.process.role import verification
+from draftwerk.model.process.step_trials import verification
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.drafting.controller import MODEL_MAX

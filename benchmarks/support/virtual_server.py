@@ -7,8 +7,7 @@ from math import inf
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.work import NO_LOAD, ModelShape, StepLoad
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, Verdict
-from draftwerk.speculative.protocol.step_report import StepReport
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
 from draftwerk.speculative.requests.request import SequenceRequest
 from draftwerk.speculative.requests.slo import NO_SLO, Deadlines, Slo
 from draftwerk.speculative.requests.text_sequence import TextSequence
@@ -132,7 +131,7 @@ class VirtualServer:
                 ),
                 tokens=tokens,
                 memory=self.scheduler.pools.memory(self._namer, ""),
-                deadlines=Deadlines(
+                times=Deadlines(
                     slo=text.slo,
                     arrived_s=text.begun_s,
                 ),

@@ -220,10 +220,10 @@ class CostAware:
 
     def _returned(self, name: bytes, name_space: str) -> int:
         """Return how often a name was used, counting a return after its eviction."""
-        before = self._evicted.pop(name, None)
-        if before is not None:
-            self._reuse.learn(name_space, before, 1.0, 0.0)
-            self._uses[name] = min(before + 1, USES_MAX)
+        uses = self._evicted.pop(name, None)
+        if uses is not None:
+            self._reuse.learn(name_space, uses, 1.0, 0.0)
+            self._uses[name] = min(uses + 1, USES_MAX)
         return self._uses.get(name, 0)
 
     def _is_current(self, cached: _Place) -> bool:

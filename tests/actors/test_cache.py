@@ -32,9 +32,9 @@ from draftwerk.speculative.protocol.rounds import (
     Decision,
     Proposal,
     Round,
+    StepReport,
     Verdict,
 )
-from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.sampling.params import Sampling

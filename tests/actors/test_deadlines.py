@@ -85,9 +85,9 @@ def test_time_is_counted_from_where_the_client_came() -> None:
     cache = make_cache(clock=lambda: 50.0)
     options = Options(sampling=Sampling(), deadline_s=2.0, waited_s=0.5)
     first = sequence(cache, options, arrived_s=40.0)
-    assert (first.deadlines.arrived_s, first.deadlines.expires_s) == (39.5, 41.5)
-    assert sequence(cache, options).deadlines.arrived_s == 49.5
-    assert sequence(cache, Options(sampling=Sampling())).deadlines.expires_s == inf
+    assert (first.times.arrived_s, first.times.expires_s) == (39.5, 41.5)
+    assert sequence(cache, options).times.arrived_s == 49.5
+    assert sequence(cache, Options(sampling=Sampling())).times.expires_s == inf
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_request_that_had_a_token_before_a_crash_has_begun(
     message = encoded(options, arrived_s=40.0, committed=committed, ended=ended)
     other = make_cache().factory.open(message, 50.0)[-1]
     assert other.request.had_tokens == other.begun == begun
-    assert other.deadlines.expires_s == 42.0
+    assert other.times.expires_s == 42.0
 
 
 def test_a_request_has_the_servers_promise_unless_it_has_its_own() -> None:
@@ -110,7 +110,7 @@ def test_a_request_has_the_servers_promise_unless_it_has_its_own() -> None:
     cache.factory.limits = RoundLimits(slo=server)
     own = Slo(tpot=0.01)
     for given, wanted in ((None, server), (own, own), (NO_SLO, NO_SLO)):
-        assert sequence(cache, Options(sampling=Sampling(), slo=given)).deadlines.slo == wanted
+        assert sequence(cache, Options(sampling=Sampling(), slo=given)).times.slo == wanted
 
 
 def sequence(cache: Cache, options: Options, **how: object) -> Sequence:

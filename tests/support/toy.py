@@ -17,19 +17,22 @@ from draftwerk.speculative.options.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.options.beams.sampled import new_beams
 from draftwerk.speculative.options.blend.rules import canonical_parts, choose_positions
 from draftwerk.speculative.protocol.beam_rows import HeadCandidates
-from draftwerk.speculative.protocol.feedback import LOSS_NATS, Feedback, HeadNode, TokenTopK
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.protocol.rounds import (
+    LOSS_NATS,
     ChosenLogprob,
     Decision,
     Draft,
+    Feedback,
+    HeadNode,
     Proposal,
     Row,
+    StepReport,
+    TokenTopK,
     Verdict,
 )
 from draftwerk.speculative.protocol.row_blend import RowBlend, SegmentCopy, SegmentRead
 from draftwerk.speculative.protocol.state_sums import LONG
-from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.replies.half_written import ReplyPiece
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams

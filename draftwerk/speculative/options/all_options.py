@@ -4,6 +4,7 @@ requests, and the policy."""
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from draftwerk.cache.kinds.recurrent_states import SequenceStates
 from draftwerk.speculative.costs.step_cost import StepCost
@@ -22,9 +23,9 @@ from draftwerk.speculative.options.scored_prompt import ScoredPrompt
 from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.requests.request import EncodedRequest
+from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.requests.text_sequence import TextSequence
-from draftwerk.speculative.scheduler.opening import Extension, SequenceFactory, draft_max
-from draftwerk.speculative.scheduler.option_set import OptionSet
+from draftwerk.speculative.scheduler.opening import Extension, OptionSet, SequenceFactory, draft_max
 from draftwerk.speculative.scheduler.scheduling_policy import PolicyFactory
 from draftwerk.speculative.scheduler.size_limits import RoundLimits
 
@@ -45,7 +46,19 @@ def all_options(expects_lengths: bool = True, more: Sequence[Extension] = ()) ->
 def extensions(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
     """Return all options; a later one extends what earlier ones have made of a text."""
     forced = partial(forced_text, ChainRoom(cost, limits.pause_s))
-    return forced, scored_prompt, pooled_prompt, beam_group, blended_prompt
+    return promised, forced, scored_prompt, pooled_prompt, beam_group, blended_prompt
+
+
+def promised(factory: SequenceFactory, request: EncodedRequest, text: TextSequence) -> TextSequence:
+    """Every text has the server's promise, unless its request has one."""
+    options, times = request.options, text.times
+    text.times = Deadlines(
+        arrived_s=times.arrived_s,
+        stages=times.stages,
+        slo=factory.limits.slo if options.slo is None else options.slo,
+        expires_s=times.arrived_s + (options.deadline_s or inf),
+    )
+    return text
 
 
 def forced_text(

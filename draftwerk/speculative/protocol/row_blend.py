@@ -50,3 +50,8 @@ class RowBlend(Plain, frozen=True):
     reads: tuple[SegmentRead, ...] = ()
     places: tuple[int, ...] = ()
     """Slots of the row, ascending, whose tokens are computed; the others stay as they are."""
+
+    @property
+    def token_count(self) -> int:
+        """Tokens that are computed through all layers."""
+        return len(self.places) + sum(each.stop - each.start for each in self.reads)

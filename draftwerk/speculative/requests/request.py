@@ -9,7 +9,8 @@ from msgspec import Meta
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.pooling import PoolingParams
-from draftwerk.speculative.requests.slo import TIME_MAX_S, Slo, StageTimes
+from draftwerk.speculative.requests.slo import TIME_MAX_S, Slo
+from draftwerk.speculative.requests.times import StageTimes
 from draftwerk.speculative.sampling.bounds import (
     PREDICTION_MAX,
     STOPS_MAX,

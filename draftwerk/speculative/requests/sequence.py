@@ -17,12 +17,77 @@ import msgspec
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.tables import BlockCopy
-from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback
-from draftwerk.speculative.protocol.rounds import ChosenLogprob, NewSequence, Row, VerifiedRow
-from draftwerk.speculative.requests.pooling import PoolingOutput
+from draftwerk.speculative.protocol.rounds import (
+    NOTHING_LEARNED,
+    ChosenLogprob,
+    Decision,
+    Draft,
+    Feedback,
+    NewSequence,
+    Row,
+    VerifiedRow,
+)
+from draftwerk.speculative.requests.further_outputs import NOTHING_FURTHER, FurtherOutputs
 from draftwerk.speculative.requests.request import SequenceRequest
-from draftwerk.speculative.requests.slo import Deadlines
-from draftwerk.speculative.requests.tally import QueueTurn, ScoredTokens, Tally
+from draftwerk.speculative.requests.times import SequenceTimes
+
+
+@dataclass(slots=True)
+class Tally:
+    """The costs of a sequence so far; counts of tokens unless stated otherwise."""
+
+    cached: int | None = None
+    """Prompt tokens found in the prefix cache at first admission; None before it."""
+    steps: int = 0
+    drafted: int = 0
+    accepted_histogram: list[int] = field(default_factory=list[int])
+    predicted_accepted: int = 0
+    predicted_rejected: int = 0
+    preemptions: int = 0
+    further: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Counts of options that its client is told, by field of `SequenceStats`."""
+
+    def count(self, decision: Decision, draft: Draft) -> None:
+        """Add one sampling step."""
+        accepted = len(decision.path)
+        self.steps += 1
+        self.drafted += len(draft.tokens)
+        self.accepted_histogram += [0] * (accepted + 1 - len(self.accepted_histogram))
+        self.accepted_histogram[accepted] += 1
+        hits = sum(draft.sources[node] == "prediction" for node in decision.path)
+        self.predicted_accepted += hits
+        self.predicted_rejected += draft.sources.count("prediction") - hits
+
+
+@dataclass(slots=True)
+class QueueTurn:
+    """When a sequence that waits may go before others."""
+
+    found: int = 0
+    """The number of its tokens that were in the prefix cache when it was looked."""
+    passing: bool = False
+    """Whether it runs though one before it finds no room, for which it gives way."""
+    passes: int = 0
+    """How often it was."""
+    passed: int = 0
+    """How many others were while it was waiting."""
+
+
+def origins(decision: Decision, draft: Draft) -> tuple[str, ...]:
+    """Name where each decided token came from: a source, or the target itself.
+
+    The target's own token is "corrected" where a draft stood in its place, "bonus" behind a fully
+    accepted draft, and "target" where nothing was drafted.
+    """
+    if not decision.tokens:
+        return ()
+    if not draft.tokens:
+        return ("target",)
+    last = decision.path[-1] if decision.path else -1
+    # Something stood behind the last accepted node, or behind the known tokens, and was wrong.
+    own = "corrected" if last in draft.parents else "bonus"
+    return (*(draft.sources[node] for node in decision.path), own)
+
 
 S = TypeVar("S", bound="Sequence")
 
@@ -36,16 +101,14 @@ class SequenceProgress(msgspec.Struct, frozen=True):
     logprobs: tuple[ChosenLogprob, ...] = ()
     finish_reason: str = ""
     error: str = ""
-    hypothesis: tuple[int, ...] = ()
-    """All tokens of the best text of a search so far, if the client asked for it."""
-    scores: tuple[float, ...] = ()
-    """Per token, the score of a search's text that ends with it."""
-    scored: ScoredTokens | None = None
-    """Prompt tokens whose log-probabilities have become known."""
-    margin: float | None = None
-    """By how much the last token beats the one that was given in its place, in nats."""
-    pooling_output: PoolingOutput | None = None
-    """The result of a prompt that was only to be read."""
+    further: FurtherOutputs = NOTHING_FURTHER
+    """Outputs of options."""
+
+
+def with_outputs(progress: SequenceProgress, **outputs: Any) -> SequenceProgress:
+    """Return news with further outputs of an option."""
+    further = msgspec.structs.replace(progress.further, **outputs)
+    return msgspec.structs.replace(progress, further=further)
 
 
 class Taken(NamedTuple):
@@ -67,22 +130,16 @@ class RoundPlan:
         pools: CachePools,
         preempt_last: "Callable[[Sequence], bool]",
         finished_ids: list[int],
-        tokens_max: int,
-        before: dict[int, Row],
-        decoding: "Ordered[Sequence]" = (),
     ) -> None:
         """`preempt_last` frees the blocks of the last in order for a sequence; it returns False if
-        that is this one. `finished_ids` are those that the devices are to forget. `before` are the
-        rows under way that this round is planned behind, by sequence id.
+        that is this one. `finished_ids` are those that the devices are to forget.
         """
         self.pools = pools
         self.preempt_last = preempt_last
         self.finished_ids = finished_ids
-        self.tokens_max = self.tokens_left = tokens_max
-        self.before = before
-        self.decoding = decoding
+        self.tokens_max = self.tokens_left = self.row_count = 0
+        self.decoding: Ordered[Sequence] = ()
         """Sequences that have their rows before any prompt."""
-        self.row_count = sum(sequence.row_count for sequence in decoding)
         self.unread = 0
         """Tokens of prompts that could be read beside them, up to all of the round."""
         self.rows: list[Row] = []
@@ -90,6 +147,40 @@ class RoundPlan:
         """The sequence of each row."""
         self.copies: list[BlockCopy] = []
         self.moves: list[tuple[int, int]] = []
+
+    def begin(self, tokens_max: int, decoding: "Ordered[Sequence]") -> None:
+        """Begin with no rows, of a round that may hold so many tokens."""
+        self.tokens_max = self.tokens_left = tokens_max
+        self.decoding = decoding
+        self.row_count = sum(sequence.row_count for sequence in decoding)
+
+    # --- sequences that are in rounds under way ---------------------------------------------------
+
+    def takes(self, sequence: "Sequence") -> bool:
+        """Return whether a sequence may have a row."""
+        return not sequence.in_flight
+
+    def may_read(self, sequence: "Sequence") -> bool:
+        """Return whether a sequence's prompt may be read on in this round or a like one."""
+        return not sequence.in_flight
+
+    def known_max(self, sequence: "Sequence") -> int:
+        """Return how many tokens of a sequence are known at most when its row begins."""
+        return len(sequence.tokens)
+
+    def reach(self, sequence: "Sequence", stop: int) -> int:
+        """Return how far the known tokens of a row reach at most that is planned to `stop`."""
+        return stop
+
+    def undecided(self, sequence: "Sequence") -> int:
+        """Return how many tokens rounds under way decide of a sequence at least."""
+        return 0
+
+    def fields(self, sequence: "Sequence") -> dict[str, Any]:
+        """Return further fields of a sequence's row."""
+        return {}
+
+    # --- rows -------------------------------------------------------------------------------------
 
     def add(self, sequence: "Sequence", count_max: int, draft_max: int = 0) -> None:
         """Add a sequence's rows, if blocks can be had for them."""
@@ -132,7 +223,7 @@ class Sequence(ABC):
     request: SequenceRequest
     tokens: list[int]
     memory: SequenceMemory
-    deadlines: Deadlines = field(default_factory=Deadlines)
+    times: SequenceTimes = field(default_factory=SequenceTimes)
     queue_key: int = 0
     """Its place among all sequences, set when it is submitted: priority, softened by age."""
     leader: "Sequence | None" = None
@@ -148,10 +239,10 @@ class Sequence(ABC):
     """Rounds under way that have a row of it."""
     feedback: Feedback = NOTHING_LEARNED
     """Feedback of the newest decision, until it is sent to the draft sources."""
-    fetches: int = 0
-    """How often its blocks were asked for in a second tier: once for each time that it enters."""
-    fetching: bool = False
-    """Whether it runs, and is in no round before they have come."""
+    holds: int = 0
+    """How often it was held back as it entered."""
+    held_back: bool = False
+    """Whether it runs, and is in no round before what holds it back lets it go."""
     cancelled: bool = False
     ended: bool = False
     turn: QueueTurn = field(default_factory=QueueTurn)
@@ -215,22 +306,12 @@ class Sequence(ABC):
         return self.ended or self.computed >= self.request.prompt_count
 
     @property
-    def continues(self) -> bool:
-        """Whether a round under way decides its next token, so that its next row continues it."""
-        return self.in_flight > 0 and self.pending == 0
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether it has another row, whatever the round under way decides."""
+    def has_another_row(self) -> bool:
+        """Whether it has another row, whatever a round under way decides."""
         if self.cancelled or self.ended:
             return False
         # The row under way brings a token at least: behind the last one allowed, a row is in vain.
-        return not self.continues or self.request.tokens_max - self.generated > 1
-
-    def known_max(self, before: Row | None) -> int:
-        """Return how many tokens are known at most when a row of it begins behind another one."""
-        known = len(self.tokens)
-        return known + 1 + before.draft_max if before is not None and self.continues else known
+        return self.pending > 0 or self.request.tokens_max - self.generated > 1
 
     # --- memory ---------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import replace
+
+from draftwerk.speculative.requests.times import SequenceTimes
 
 OBJECTIVE = re.compile(r"\s*(\w+)\s*[=<]\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*")
 TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*")
@@ -73,56 +74,16 @@ def read_slo(texts: Iterable[str]) -> Slo:
     return Slo(**limits)
 
 
-class StageTimes(msgspec.Struct, frozen=True):
-    """When the stages of a request began, on the engine's clock; None for those to come."""
-
-    arrived_s: float
-    tokenise_s: float
-    queue_s: float
-    device_s: float | None = None
-    """Its first row was sent to the model process."""
-    prefill_s: float | None = None
-    """The time at which that row began to be computed."""
-    decode_s: float | None = None
-
-    @property
-    def waited_s(self) -> float | None:
-        """All that it waited before its own tokens were computed; None while it waits."""
-        return None if self.prefill_s is None else self.prefill_s - self.arrived_s
-
-    @property
-    def device_wait_s(self) -> float | None:
-        """The part of it in front of the model process."""
-        if self.prefill_s is None or self.device_s is None:
-            return None
-        return self.prefill_s - self.device_s
-
-    @property
-    def read_s(self) -> float | None:
-        """From there to its first tokens."""
-        if self.decode_s is None or self.prefill_s is None:
-            return None
-        return self.decode_s - self.prefill_s
-
-
 @dataclass(slots=True)
-class Deadlines:
-    """Times of one sequence, on the engine's clock."""
+class Deadlines(SequenceTimes):
+    """Times of one sequence, and what its reader was promised, counted from its arrival."""
 
-    arrived_s: float = 0.0
-    """Its arrival; what is promised is counted from here."""
     slo: Slo = NO_SLO
     """The promise to its reader."""
     expires_s: float = inf
     """When it fails unless its text has begun by then."""
     demoted: bool = False
     """Whether it was put behind others because its first token would be late in any case."""
-    first_s: float = 0.0
-    """When its first tokens here were decided."""
-    first_count: int = 0
-    """How many were generated with those; 0 before them."""
-    times: StageTimes | None = None
-    """None of one that was submitted before: part of its time went by elsewhere."""
 
     @property
     def due_s(self) -> float:
@@ -136,24 +97,3 @@ class Deadlines:
             return 0.0
         due_s = self.first_s + self.slo.tpot * (generated - self.first_count)
         return due_s - now_s
-
-    def begin_device(self, now_s: float) -> None:
-        """Note that it has blocks and a row, unless it had some before."""
-        if self.times is not None and self.times.device_s is None:
-            self.times = replace(self.times, device_s=now_s)
-
-    def begin_prefill(self, begun_s: float) -> None:
-        """Note when a row of it began to be computed, unless one was before."""
-        times = self.times
-        if times is not None and times.prefill_s is None and times.device_s is not None:
-            self.times = replace(times, prefill_s=max(begun_s, times.device_s))
-
-    def begin_decode(self, now_s: float) -> None:
-        """Note that tokens were decided, unless some were before."""
-        if self.times is not None and self.times.decode_s is None:
-            self.times = replace(self.times, decode_s=now_s)
-
-    def keep_time(self, generated: int, now_s: float) -> None:
-        """Note that its first tokens are there; from here on the next ones are due."""
-        if not self.first_count:
-            self.first_s, self.first_count = now_s, generated

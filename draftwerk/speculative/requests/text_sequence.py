@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 
-from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED
-from draftwerk.speculative.protocol.rounds import NewSequence, Row, VerifiedRow
+from draftwerk.speculative.protocol.rounds import NOTHING_LEARNED, NewSequence, Row, VerifiedRow
 from draftwerk.speculative.requests.sequence import (
     RoundPlan,
     Sequence,
     SequenceProgress,
     Taken,
+    origins,
 )
-from draftwerk.speculative.requests.tally import origins
 
 
 @dataclass(slots=True, eq=False)
@@ -22,27 +21,25 @@ class TextSequence(Sequence):
     def rows(self, plan: RoundPlan, count_max: int, draft_max: int) -> list[Row]:
         count = min(max(1, self.unread), plan.tokens_left, count_max, plan.pools.chunk_max)
         if draft_max:
-            known = self.known_max(plan.before.get(self.sequence_id))
             # Half of the free blocks, in equal shares: drafts must not take what the next rows
             # need.
-            free = self.memory.free_slots(known, 2 * plan.row_count)
-            draft_max = min(draft_max, self.draft_room(), free, plan.tokens_left - count)
+            free = self.memory.free_slots(plan.known_max(self), 2 * plan.row_count)
+            room = self.draft_room(plan.undecided(self))
+            draft_max = min(draft_max, room, free, plan.tokens_left - count)
         row = self.row(plan, self.planned, self.planned + count, draft_max) if count else None
         return [] if row is None else [row]
 
-    def draft_room(self) -> int:
-        """Return how many drafted tokens could still be of use: the target adds one of its own."""
-        # The round under way, if this row continues it, brings a token at least.
-        left = self.request.tokens_max - self.generated - self.continues
+    def draft_room(self, undecided: int = 0) -> int:
+        """Return how many drafted tokens could still be of use: the target adds one of its own.
+
+        So many tokens are `undecided` that come before them.
+        """
+        left = self.request.tokens_max - self.generated - undecided
         return max(0, min(self.request.draft_max, left - 1))
 
     def row(self, plan: RoundPlan, start: int, stop: int, draft_max: int) -> Row | None:
-        """Return a row if blocks can be had, with as many drafts as fit.
-
-        Of a row that continues another, the token is known by the time that it is computed.
-        """
-        continues, sent_count = self.continues, self.sent_count
-        end = self.known_max(plan.before[self.sequence_id]) if continues else stop
+        """Return a row if blocks can be had, with as many drafts as fit."""
+        sent_count, end = self.sent_count, plan.reach(self, stop)
         draft_max = min(draft_max, plan.pools.draft_max)
         if not plan.reserve(self, end, draft_max):
             return None
@@ -64,8 +61,8 @@ class TextSequence(Sequence):
             new_sequence=None if sent_count else self.new_sequence(),
             tokens_left=self.request.tokens_max - self.generated,
             feedback=self.feedback,
-            continues=continues,
             **memory.fields,
+            **plan.fields(self),
         )
         # As good as arrived: a device reads its rounds in the order in which they are planned.
         self.sent_count = len(self.tokens)
@@ -92,7 +89,7 @@ class TextSequence(Sequence):
             self.advance_computed(row.stop)
             return Taken()
         assert decision.tokens, "a row was left out whose text goes on"
-        self.deadlines.begin_decode(now_s)
+        self.times.begin_decode(now_s)
         known = len(self.tokens)
         kept, finish_reason = self.extend(decision.tokens)
         self.feedback = decision.feedback
@@ -103,7 +100,7 @@ class TextSequence(Sequence):
         else:
             self.planned = self.computed
         self.tally.count(decision, draft)
-        self.deadlines.keep_time(self.generated - self.request.written_count, now_s)
+        self.times.keep_time(self.generated - self.request.written_count, now_s)
         progress = SequenceProgress(
             self,
             decision.tokens[:kept],

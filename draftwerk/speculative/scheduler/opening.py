@@ -3,16 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from math import inf
 
 from msgspec.structs import replace
 
 from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.tables import BlockNamer, NameSalt
+from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.requests.request import EncodedRequest, SequenceRequest
-from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.requests.text_sequence import TextSequence
-from draftwerk.speculative.scheduler.size_limits import RoundLimits
+from draftwerk.speculative.requests.times import SequenceTimes
+from draftwerk.speculative.scheduler.scheduling_policy import PolicyFactory
+from draftwerk.speculative.scheduler.size_limits import MemorySizes, RoundLimits
 
 Extension = Callable[["SequenceFactory", EncodedRequest, TextSequence], TextSequence]
 """An option: returns the text extended by it, or as it is where the request does not ask for it."""
@@ -58,12 +59,14 @@ class SequenceFactory:
 
     def _text(self, request: EncodedRequest, choice: int, now_s: float) -> TextSequence:
         committed = request.committed[choice] if request.committed else ()
+        # Its time runs from when the reader began to wait, elsewhere perhaps.
+        came_s = now_s if request.arrived_s is None else request.arrived_s
         return TextSequence(
             sequence_id=self.new_id(),
             request=self._request(request, choice),
             tokens=[*request.tokens, *request.options.written.tokens, *committed],
             memory=self.memory(request),
-            deadlines=self._deadlines(request, now_s),
+            times=SequenceTimes(came_s - request.options.waited_s, request.times),
         )
 
     def _request(self, request: EncodedRequest, choice: int) -> SequenceRequest:
@@ -98,18 +101,6 @@ class SequenceFactory:
             resumed=bool(request.committed),
         )
 
-    def _deadlines(self, request: EncodedRequest, now_s: float) -> Deadlines:
-        options = request.options
-        came_s = now_s if request.arrived_s is None else request.arrived_s
-        # Promises run from when the reader began to wait, elsewhere perhaps.
-        arrived_s = came_s - options.waited_s
-        return Deadlines(
-            arrived_s=arrived_s,
-            slo=self.limits.slo if options.slo is None else options.slo,
-            expires_s=arrived_s + (options.deadline_s or inf),
-            times=request.times,
-        )
-
 
 def draft_max(request: EncodedRequest, server_max: int) -> int:
     """Return how many tokens a round may draft for this request."""
@@ -117,3 +108,20 @@ def draft_max(request: EncodedRequest, server_max: int) -> int:
     if not speculation.enabled:
         return 0
     return server_max if speculation.draft_max is None else min(server_max, speculation.draft_max)
+
+
+RequestCheck = Callable[[EncodedRequest, int, MemorySizes], tuple[str, str] | None]
+"""Returns why a request that may generate so many tokens cannot be served, and the field to blame;
+None if an option has nothing against it."""
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class OptionSet:
+    """The options that an engine has."""
+
+    extensions: Callable[[StepCost, RoundLimits], tuple[Extension, ...]]
+    """Options that extend a text, where its request asks for them."""
+    checks: tuple[RequestCheck, ...]
+    """Options that refuse requests before these are queued."""
+    policy: Callable[[], PolicyFactory]
+    """Returns the policy of all schedulers of an engine, one after another."""

@@ -77,9 +77,9 @@ class ComputedCount(NamedTuple):
     """How much was computed of a request; what is greater is farther."""
 
     tokens: int
-    """The tokens of all its choices; a beam search has its prompt alone here."""
-    search_steps: int = 0
-    """How long the longest hypothesis of its beam search is."""
+    """The tokens of all its choices; of a group the prompt's alone."""
+    steps: int = 0
+    """Steps of a sequence that is taken on by more than its tokens."""
 
 
 class RunningSet:
@@ -93,8 +93,8 @@ class RunningSet:
         self.pools = pools
         self.pool = pools.blocks
         self.stats = stats
-        self.begin_fetch: Callable[[Sequence], bool] = lambda _: False
-        """Has what the pool lacks of a sequence loaded; returns whether it waits for that."""
+        self.holds_back: Callable[[Sequence], bool] = lambda _: False
+        """Returns whether a sequence that enters is held back from rounds, until it is let go."""
         self.admits: Callable[[Sequence], bool] = lambda _: True
         """Returns whether one more may run, of which it knows before it enters and after."""
         self.waiting = WaitingQueue()
@@ -130,8 +130,8 @@ class RunningSet:
         sequence.sent_count, sequence.turn.passing = 0, False
         self.running[sequence.sequence_id] = sequence
         # What is loaded for it counts as found: then it is counted once that has come.
-        sequence.fetching = self.begin_fetch(sequence)
-        if not sequence.fetching:
+        sequence.held_back = self.holds_back(sequence)
+        if not sequence.held_back:
             self.count_admission(sequence)
         return True
 
@@ -155,7 +155,7 @@ class RunningSet:
             if sequence.leader is None and not request.resumed:
                 self.stats.prompt_tokens += prompt
                 self.stats.prefix_hits += tally.cached
-        sequence.deadlines.begin_device(self.now_s)
+        sequence.times.begin_device(self.now_s)
         self._occupancy.started()
 
     def preempt(self, sequence: Sequence) -> None:
@@ -278,7 +278,7 @@ class RunningSet:
 
     def _release(self, sequence: Sequence) -> None:
         del self.running[sequence.sequence_id]
-        sequence.fetching = False
+        sequence.held_back = False
         self.finished_ids.extend(sequence.leave())
         # Devices that never heard of a sequence have nothing to forget.
         if sequence.sent_count:

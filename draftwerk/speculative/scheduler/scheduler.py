@@ -6,14 +6,12 @@ running --plan--> in flight --commit--> running --> ended
 """
 
 from collections import Counter
-from collections.abc import Collection
 from collections.abc import Sequence as Ordered
 from itertools import starmap
 
 from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.costs.step_cost import StepCost
-from draftwerk.speculative.protocol.rounds import Draft, Round, Row, Verdict, VerifiedRow
-from draftwerk.speculative.protocol.step_report import NO_STEP
+from draftwerk.speculative.protocol.rounds import NO_STEP, Draft, Round, Verdict, VerifiedRow
 from draftwerk.speculative.requests.sequence import RoundPlan, Sequence, SequenceProgress
 from draftwerk.speculative.scheduler.running_set import ComputedCount, RunningSet
 from draftwerk.speculative.scheduler.scheduling_policy import Policy, PolicyFactory, Rejection
@@ -89,9 +87,9 @@ class Scheduler:
             self.cancel(rejection.sequence.request.request_id)
         return rejections
 
-    def expires_s(self) -> float:
+    def wakes_s(self) -> float:
         """Return when `reject` is due though nothing else happens; infinite if never."""
-        return self.policy.expires_s()
+        return self.policy.wakes_s()
 
     def plan(self, now_s: float = 0.0) -> Round | None:
         """Return the next round, or None if every pipeline slot is busy or nothing can run.
@@ -109,22 +107,16 @@ class Scheduler:
         if pipeline_slot is None:
             return None
         self.running_set.now_s = now_s
-        before = self._rows_before()
-        if before is None:
+        plan = self.policy.plan(self._rounds.values())
+        if plan is None:
             return None
-        ready = self._ready(bool(before))
+        running = self.running_set.running.values()
+        ready = [text for text in running if not text.held_back and plan.takes(text)]
         # One pending token is the last one decided; more are of a prompt, or lost by a preemption.
         decoding = [sequence for sequence in ready if sequence.pending <= 1]
         reading = [sequence for sequence in ready if sequence.pending > 1]
-        plan = RoundPlan(
-            self.pools,
-            self.running_set.preempt_last,
-            self.running_set.finished_ids,
-            self.policy.tokens(decoding, reading),
-            before,
-            decoding,
-        )
         # Prompts get what the others leave: a long one slows texts down, and never stops them.
+        plan.begin(self.policy.tokens(decoding, reading), decoding)
         self._plan_decoding(plan)
         self.policy.read(plan, reading)
         return self._send(plan, pipeline_slot) if plan.rows else None
@@ -167,27 +159,6 @@ class Scheduler:
         assert in_flight == Counter({s: s.in_flight for s in running if s.in_flight})
 
     # --- planning ---------------------------------------------------------------------------
-
-    def _rows_before(self) -> dict[int, Row] | None:
-        """Return the rows under way that the next round is planned behind, by sequence id.
-
-        None while their answers have to be awaited.
-        """
-        if not (self.limits.run_ahead and self._rounds):
-            self.policy.make_way()
-            return {}
-        may_run = may_run_ahead(self.running_set, self._rounds.values())
-        if not may_run or self.policy.awaits_verdict():
-            return None
-        return {row.sequence_id: row for round_, _ in self._rounds.values() for row in round_.rows}
-
-    def _ready(self, is_ahead: bool) -> list[Sequence]:
-        """Return the running sequences that may have a row: `is_ahead`, also some in flight."""
-        return [
-            sequence
-            for sequence in self.running_set.running.values()
-            if not sequence.fetching and (not sequence.in_flight or (is_ahead and sequence.goes_on))
-        ]
 
     def _plan_decoding(self, plan: RoundPlan) -> None:
         """Give every decoding sequence its rows, and share what is left among their drafts."""
@@ -233,38 +204,6 @@ class Scheduler:
         return min(factor * self.limits.draft_max, max(0, budget // max(1, plan.row_count) - 1))
 
 
-READ_MAX = 64
-"""Most prompt tokens in a round that another is planned behind. Beside longer prompts the idle gap
-is small, and a new request should not wait for two such rounds."""
-
-
-def may_run_ahead(
-    running_set: RunningSet, rounds: Collection[tuple[Round, Ordered[Sequence]]]
-) -> bool:
-    """Return whether every row of the rounds under way can be continued before they are answered.
-
-    Their longest outcome must fit into the pool at no other sequence's cost, and no search, no more
-    urgent sequence and no newcomer may have to wait long for it: else the next round is planned
-    behind the verdict.
-    """
-    running = running_set.running.values()
-    if running_set.may_preempt or not all(sequence.runs_ahead for sequence in running):
-        return False
-    if sum(read_count(row) for round_, _ in rounds for row in round_.rows) > READ_MAX:
-        return False
-    return all(
-        sequence.memory.reserve_row(sequence.known_max(row))
-        for round_, members in rounds
-        for sequence, row in zip(members, round_.rows, strict=True)
-        if sequence.continues and sequence.goes_on
-    )
-
-
-def read_count(row: Row) -> int:
-    """Return how many tokens of a prompt a row reads; copies and probes take time as well."""
-    return max(row.token_count, row.stop - row.start) - row.samples
-
-
 class RoundCommit:
     """Applies verdicts, and tells what each sequence's client is told of them."""
 
@@ -293,7 +232,7 @@ class RoundCommit:
         for sequence, _ in groups:
             del parts[sequence]
         for sequence, rows in (*parts.items(), *groups):
-            sequence.deadlines.begin_prefill(begun_s)
+            sequence.times.begin_prefill(begun_s)
             sequence.in_flight -= 1
             # It ended in the round before, behind which this one was planned.
             if sequence.ended:

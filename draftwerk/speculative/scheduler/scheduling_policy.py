@@ -3,12 +3,13 @@
 The plain one serves by priority and age, fills its rounds, and reads prompts one after another.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from collections.abc import Sequence as Ordered
 from math import inf
 from typing import NamedTuple
 
 from draftwerk.speculative.costs.step_cost import StepCost
-from draftwerk.speculative.protocol.step_report import StepReport
+from draftwerk.speculative.protocol.rounds import Round, StepReport
 from draftwerk.speculative.requests.sequence import RoundPlan, Sequence
 from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS, RunningSet, queue_key
 from draftwerk.speculative.scheduler.size_limits import RoundLimits
@@ -46,9 +47,14 @@ class Policy:
         """Preempt what is less urgent than the first that waits, if that has room then."""
         self.running_set.preempt_for_first(self.limits.rows_max)
 
-    def awaits_verdict(self) -> bool:
-        """Return whether no round is planned ahead of the verdict, though one could be."""
-        return False
+    def plan(self, rounds: Collection[tuple[Round, Ordered[Sequence]]]) -> RoundPlan | None:
+        """Return an empty plan of the next round, beside those under way.
+
+        None while their answers have to be awaited.
+        """
+        self.make_way()
+        running_set = self.running_set
+        return RoundPlan(running_set.pools, running_set.preempt_last, running_set.finished_ids)
 
     def tokens(self, decoding: list[Sequence], reading: list[Sequence]) -> int:
         """Return how many tokens the next round may hold."""
@@ -57,12 +63,12 @@ class Policy:
     def unread(self, plan: RoundPlan) -> int:
         """Return how many tokens prompts could read in a round, up to all of it."""
         running = self.running_set.running.values()
-        reading = [text for text in running if plan.before or not text.in_flight]
+        reading = [text for text in running if plan.may_read(text)]
         free = self.limits.rows_max - len(running)
         # No more than there are rows for: the others read nothing in this round.
         entering = [*self.running_set.waiting][: max(0, free)]
         prompts = (text for text in (*reading, *entering) if text.pending > 1)
-        return min(plan.tokens_max, sum(text.unread for text in prompts if not text.fetching))
+        return min(plan.tokens_max, sum(text.unread for text in prompts if not text.held_back))
 
     def read(self, plan: RoundPlan, reading: list[Sequence]) -> None:
         """Add rows of prompts to a round, and admit waiting sequences to it."""
@@ -76,7 +82,7 @@ class Policy:
             if first is None or not self.running_set.admit(first):
                 return
             waiting.remove(first)
-            if not first.fetching:
+            if not first.held_back:
                 plan.add(first, plan.tokens_left)
 
     def learn(self, report: StepReport, interval_ms: float | None) -> None:
@@ -90,7 +96,7 @@ class Policy:
         """Return the requests that are to end unserved."""
         return []
 
-    def expires_s(self) -> float:
+    def wakes_s(self) -> float:
         """Return when `reject` is due though nothing else happens; infinite if never."""
         return inf
 

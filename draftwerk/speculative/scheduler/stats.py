@@ -4,8 +4,7 @@ from copy import deepcopy
 
 import msgspec
 
-from draftwerk.speculative.protocol.rounds import Decision, Draft
-from draftwerk.speculative.protocol.step_report import StepReport
+from draftwerk.speculative.protocol.rounds import Decision, Draft, StepReport
 
 
 class SchedulerLoad(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ as the target will: by log-probability plus noise (Daliri, Musco, Suresh, arXiv 
 
 from collections.abc import Sequence
 
-from draftwerk.speculative.protocol.feedback import LOSS_NATS
+from draftwerk.speculative.protocol.rounds import LOSS_NATS
 from draftwerk.speculative.sampling.gumbel import Gumbels, gumbels
 from draftwerk.speculative.sampling.params import Sampling
 

@@ -11,9 +11,18 @@ from typing import NamedTuple
 from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.feedback import Feedback, HeadNode, TokenTopK
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Row, chain
-from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    NO_STEP,
+    Draft,
+    Feedback,
+    HeadNode,
+    NewSequence,
+    Row,
+    StepReport,
+    TokenTopK,
+    chain,
+)
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.occupancy import Occupancy
 from draftwerk.speculative.verify import TreeWalk

@@ -12,10 +12,10 @@ from draftwerk.speculative.protocol.rounds import (
     NewSequence,
     Proposal,
     Round,
+    StepReport,
     Verdict,
     chain,
 )
-from draftwerk.speculative.protocol.step_report import StepReport
 from draftwerk.speculative.sampling.params import Sampling
 from tests.support.rounds import make_round, make_row
 

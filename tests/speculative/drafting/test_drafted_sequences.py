@@ -10,9 +10,15 @@ import pytest
 
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.feedback import Feedback, HeadNode
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Round
-from draftwerk.speculative.protocol.step_report import StepReport
+from draftwerk.speculative.protocol.rounds import (
+    NO_DRAFT,
+    Draft,
+    Feedback,
+    HeadNode,
+    NewSequence,
+    Round,
+    StepReport,
+)
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.rounds import make_round, make_row

@@ -20,17 +20,19 @@ from draftwerk.speculative.drafting.rationing import (
 )
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.beam_rows import Branch
-from draftwerk.speculative.protocol.feedback import Feedback, HeadNode
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
     NO_FEEDBACK,
+    NO_STEP,
     Draft,
+    Feedback,
+    HeadNode,
     NewSequence,
     Proposal,
     Row,
+    StepReport,
     chain,
 )
-from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
 from draftwerk.speculative.requests.request import SequenceRequest
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling

@@ -52,7 +52,7 @@ FAULTS: dict[str, tuple[Any, ...]] = {
     "length_penalty": (-11.0, 11.0, nan),
     "prompt_logprobs": (-2, 21),
     "scored_from": (-1,),
-    "given": ((-1,), (2**31,), (1,) * (2**18 + 1)),
+    "forced_tokens": ((-1,), (2**31,), (1,) * (2**18 + 1)),
     "written": (Written(tokens=(-1,)), Written(tokens=(2**31,))),
     "first_choice": (-1, 16, 2**62),
     "priority": (-1001, 2**32),
@@ -84,12 +84,17 @@ def test_every_field_that_a_client_decides_has_a_fault_here() -> None:
     assert set(Sampling.__struct_fields__) - {"stop_token_ids"} == set(SAMPLING_FAULTS)
 
 
+WRITTEN = {"forced_tokens": "given"}
+"""Fields that clients write by another name."""
+
+
 @pytest.mark.parametrize("field", FAULTS)
 def test_a_value_out_of_its_bounds_is_refused_by_name(field: str) -> None:
     for value in FAULTS[field]:
         with pytest.raises(OptionsError) as refused:
             check_options(replace(Options(sampling=Sampling()), **{field: value}))
-        assert refused.value.field.startswith(field) or refused.value.field == "options"
+        written = WRITTEN.get(field, field)
+        assert refused.value.field.startswith(written) or refused.value.field == "options"
 
 
 @pytest.mark.parametrize("field", SAMPLING_FAULTS)
@@ -105,7 +110,7 @@ def test_fields_that_contradict_one_another_are_refused() -> None:
     for field, fields in (
         ("choices", {"beam_width": 3, "choices": 4}),
         ("first_choice", {"choices": 2, "first_choice": 15}),
-        ("given", {"choices": 2, "given": (1,)}),
+        ("given", {"choices": 2, "forced_tokens": (1,)}),
     ):
         with pytest.raises(OptionsError) as refused:
             check_options(replace(Options(sampling=Sampling()), **fields))

@@ -11,8 +11,7 @@ from draftwerk.cache.memory import CachePools
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Draft, NewSequence, chain
 from draftwerk.speculative.requests.request import SequenceRequest
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.tally import Tally, origins
+from draftwerk.speculative.requests.sequence import Sequence, Tally, origins
 from draftwerk.speculative.requests.text_sequence import TextSequence
 from draftwerk.speculative.sampling.params import Sampling
 

@@ -16,8 +16,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.speculative.protocol.rounds import Round
-from draftwerk.speculative.protocol.step_report import NO_STEP
+from draftwerk.speculative.protocol.rounds import NO_STEP, Round
 from draftwerk.speculative.requests.slo import Slo
 from draftwerk.speculative.scheduler.scheduler import Scheduler
 from tests.speculative.options.beams import beam_world

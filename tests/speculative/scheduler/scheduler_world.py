@@ -148,8 +148,8 @@ class World:
             )
             for choice in range(choices)
         ):
-            sequence.deadlines.slo = slo
-            sequence.deadlines.expires_s = expires_s
+            sequence.times.slo = slo
+            sequence.times.expires_s = expires_s
             self.scheduler.submit(sequence)
         self.check()
 
@@ -184,7 +184,7 @@ class World:
             ),
             tokens=list(prompt),
             memory=self.scheduler.pools.memory(self.namer, space, len(prompt)),
-            deadlines=Deadlines(
+            times=Deadlines(
                 arrived_s=self.now_s,
                 slo=self.limits.slo,
             ),
@@ -221,11 +221,11 @@ class World:
         for rejection in self.scheduler.reject(self.now_s):
             expired = rejection.finish_reason == "deadline_exceeded"
             assert expired or self.limits.slo_policy == "refuse", "refused though none is to be"
-            assert expired or rejection.sequence.deadlines.due_s < inf, (
+            assert expired or rejection.sequence.times.due_s < inf, (
                 "refused though nothing was promised"
             )
             assert expired or rejection.retry_after_s > 0.0
-            assert not expired or rejection.sequence.deadlines.expires_s <= self.now_s, (
+            assert not expired or rejection.sequence.times.expires_s <= self.now_s, (
                 "before its deadline"
             )
             for wanted in self.wanteds.values():
@@ -235,7 +235,7 @@ class World:
                     self.counters[wanted.ending] += 1
         for wanted in self.wanteds.values():
             sequence = wanted.sequence
-            late = sequence.deadlines.expires_s <= self.now_s and not wanted.ending
+            late = sequence.times.expires_s <= self.now_s and not wanted.ending
             assert not late or sequence.begun, "it waits behind its deadline"
         self.check()
 
@@ -332,7 +332,7 @@ class World:
     def flush(self) -> None:
         """Run one sequence more, so that the devices are sent all finished ids."""
         last = self.sequence("last", 0, [1], Sampling(temperature=0.0), 1)
-        last.deadlines.slo = NO_SLO
+        last.times.slo = NO_SLO
         self.scheduler.submit(last)
         assert self.plan()
         assert self.reader.histories.keys() == {last.sequence_id}, "an ended sequence is remembered"

@@ -5,8 +5,7 @@ from random import Random
 import msgspec
 
 from draftwerk.actors.tier_two.slots_in_flight import blocks_in_flight, states_in_flight
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, Verdict
-from draftwerk.speculative.protocol.step_report import StepReport
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits
 from tests.speculative.scheduler.scheduler_world import World

@@ -10,17 +10,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback, TokenTopK
 from draftwerk.speculative.protocol.rounds import (
     NO_DRAFT,
+    NO_STEP,
+    NOTHING_LEARNED,
     Decision,
     Draft,
+    Feedback,
     NewSequence,
     Round,
+    StepReport,
+    TokenTopK,
     Verdict,
     chain,
 )
-from draftwerk.speculative.protocol.step_report import NO_STEP, StepReport
 from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.sampling.params import Sampling
 from draftwerk.speculative.scheduler.scheduler import RoundLimits

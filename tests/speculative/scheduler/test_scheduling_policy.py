@@ -53,6 +53,6 @@ def test_a_low_priority_waits_for_so_many_rounds_and_no_longer(prompt: list[int]
 def test_promises_change_nothing() -> None:
     world = plain_world()
     sequence = submit(world, [1] * 3)
-    sequence.deadlines.slo, sequence.deadlines.expires_s = Slo(ttft=0.01, tpot=0.001), 0.0
+    sequence.times.slo, sequence.times.expires_s = Slo(ttft=0.01, tpot=0.001), 0.0
     assert world.scheduler.reject(1e9) == []
     assert planned(world).rows[0].stop == 3

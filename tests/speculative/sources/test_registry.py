@@ -5,8 +5,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from draftwerk.speculative.protocol.feedback import NOTHING_LEARNED, Feedback, HeadNode, TokenTopK
-from draftwerk.speculative.protocol.rounds import NewSequence
+from draftwerk.speculative.protocol.rounds import (
+    NOTHING_LEARNED,
+    Feedback,
+    HeadNode,
+    NewSequence,
+    TokenTopK,
+)
 from draftwerk.speculative.sampling.params import Grammar, Sampling
 from draftwerk.speculative.sources.acceptance import (
     BUCKETS,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.protocol.feedback import LOSS_NATS, TokenTopK
+from draftwerk.speculative.protocol.rounds import LOSS_NATS, TokenTopK
 from draftwerk.speculative.sampling.gumbel import gumbels
 from draftwerk.speculative.sampling.params import Sampling, choose
 from draftwerk.speculative.sources import recycle

@@ -2,7 +2,7 @@
 
 from draftwerk.speculative.options.blend.rules import BEGINNING
 from draftwerk.speculative.requests.request import EncodedRequest
-from draftwerk.speculative.scheduler.option_set import MemorySizes
+from draftwerk.speculative.scheduler.opening import MemorySizes
 
 
 def blend_refusal(

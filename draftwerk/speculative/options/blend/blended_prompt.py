@@ -24,9 +24,9 @@ class BlendedPrompt(TextSequence):
     in_line: ClassVar = False
 
     @property
-    def goes_on(self) -> bool:
+    def has_another_row(self) -> bool:
         """What its next row is depends on the deviations that come with the verdict."""
-        return super().goes_on and self.computed >= self.blending.stop
+        return super().has_another_row and self.computed >= self.blending.stop
 
     def looked_for(self) -> Iterator[tuple[int, ...]]:
         tokens, blending = tuple(self.reusable), self.blending

@@ -46,9 +46,9 @@ class PromptRows:
         """Return how many tokens prompts could have read in a round, up to all of it."""
         wanted, most = 0, plan.tokens_max
         for sequence in self._readers():
-            if sequence.fetching:
+            if sequence.held_back:
                 continue
-            if sequence.pending > 1 and (plan.before or not sequence.in_flight):
+            if sequence.pending > 1 and plan.may_read(sequence):
                 wanted += sequence.unread
                 if wanted >= most:
                     return most
@@ -96,7 +96,7 @@ class PromptRows:
         if first is not None:
             self.overtaking.count(sequence, first)
         self.running_set.waiting.remove(sequence)
-        if not sequence.fetching:
+        if not sequence.held_back:
             plan.add(sequence, count)
 
     def _ordered(self, ready: Iterable[Sequence]) -> list[Sequence]:

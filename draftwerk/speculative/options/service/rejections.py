@@ -15,6 +15,7 @@ from draftwerk.speculative.options.service.slo_times import (
     expired,
     late_texts,
     may_be_late,
+    promise,
     rows_free_s,
     unread_prompts,
 )
@@ -48,9 +49,9 @@ class Rejections:
         """Return when the next deadline of a request without a token passes."""
         live = chain(self.running_set.waiting, self.running_set.running.values())
         due = (
-            one.deadlines.expires_s
+            promise(one).expires_s
             for one in live
-            if one.deadlines.expires_s < inf and not (one.begun or one.cancelled)
+            if promise(one).expires_s < inf and not (one.begun or one.cancelled)
         )
         return min(due, default=inf)
 
@@ -75,8 +76,8 @@ class Rejections:
 
         The blocks that it has it keeps.
         """
-        assert not sequence.deadlines.demoted, "put back again"
-        sequence.deadlines.demoted = True
+        assert not promise(sequence).demoted, "put back again"
+        promise(sequence).demoted = True
         waits = sequence.sequence_id not in self.running_set.running
         if waits:
             self.running_set.waiting.remove(sequence)
@@ -86,9 +87,9 @@ class Rejections:
 
     def _late(self, now_s: float) -> list[LateRequest]:
         waiting, running = self.running_set.waiting, self.running_set.running.values()
-        if all(one.deadlines.due_s == inf or one.deadlines.demoted for one in waiting):
+        if all(promise(one).due_s == inf or promise(one).demoted for one in waiting):
             return []
-        reading = [one for one in running if one.unread > 1 and not one.deadlines.demoted]
+        reading = [one for one in running if one.unread > 1 and not promise(one).demoted]
         line = [*merge(sorted(reading, key=queue_key), waiting, key=queue_key)]
         decoding = decoding_rows([one for one in running if one.pending <= 1], now_s, priced=True)
         read_s = self.budget.pace(decoding, PromptQueue(unread_prompts(line))).read_s

@@ -3,8 +3,11 @@
 promises, rejections    who is due when, who comes last, and who is refused
 lengths, overtaking     who enters, so that all that run fit to their ends
 budget, prompt rows     how much a round reads, so that no text waits for long
+run ahead               whether a round is planned behind another under way
 """
 
+from collections.abc import Collection
+from collections.abc import Sequence as Ordered
 from math import inf
 
 from draftwerk.speculative.costs.step_cost import StepCost
@@ -16,8 +19,9 @@ from draftwerk.speculative.options.service.rejections import Rejections
 from draftwerk.speculative.options.service.round_budget import RoundBudget
 from draftwerk.speculative.options.service.round_sizes import is_revised, revised_tokens
 from draftwerk.speculative.options.service.round_times import RoundTimes
+from draftwerk.speculative.options.service.run_ahead import PlanBehind, may_run_ahead
 from draftwerk.speculative.options.service.slo_times import decoding_rows, slack_rounds
-from draftwerk.speculative.protocol.step_report import StepReport
+from draftwerk.speculative.protocol.rounds import Round, StepReport
 from draftwerk.speculative.requests.sequence import RoundPlan, Sequence
 from draftwerk.speculative.scheduler.running_set import RunningSet
 from draftwerk.speculative.scheduler.scheduling_policy import Policy, Rejection
@@ -60,8 +64,12 @@ class ServicePolicy(Policy):
         super().make_way()
         self._overtaking.give_way()
 
-    def awaits_verdict(self) -> bool:
-        return self._overtaking.is_due()
+    def plan(self, rounds: Collection[tuple[Round, Ordered[Sequence]]]) -> RoundPlan | None:
+        if not (self.limits.run_ahead and rounds):
+            return super().plan(rounds)
+        if not may_run_ahead(self.running_set, rounds) or self._overtaking.is_due():
+            return None
+        return PlanBehind(self.running_set, rounds)
 
     def tokens(self, decoding: list[Sequence], reading: list[Sequence]) -> int:
         """Return how many tokens the round may hold, by what its readers were promised."""
@@ -96,7 +104,7 @@ class ServicePolicy(Policy):
     def reject(self, now_s: float) -> list[Rejection]:
         return self._rejections.chosen(now_s)
 
-    def expires_s(self) -> float:
+    def wakes_s(self) -> float:
         return self._rejections.expires_s()
 
     def check(self) -> None:

@@ -19,6 +19,7 @@ from draftwerk.speculative.options.service.prompt_shares import DUE_SOON_S, Unre
 from draftwerk.speculative.options.service.round_budget import DecodingRows
 from draftwerk.speculative.requests.sequence import Sequence as Text
 from draftwerk.speculative.requests.sequence import known_slots
+from draftwerk.speculative.requests.slo import Deadlines
 
 ROUND_S = 0.05
 """The time of a round, about: it turns times into ranks, so that only the order depends on it."""
@@ -52,11 +53,21 @@ class Pace(NamedTuple):
     """For each token that a text in a row generates."""
 
 
+NO_DEADLINES = Deadlines()
+"""The deadlines of a sequence that was promised nothing."""
+
+
+def promise(sequence: Text) -> Deadlines:
+    """Return what the reader of a sequence was promised."""
+    times = sequence.times
+    return times if isinstance(times, Deadlines) else NO_DEADLINES
+
+
 def slack_rounds(sequence: Text, now_s: float) -> int:
     """Return by how many rounds its first token is due later than one due now."""
-    if sequence.deadlines.due_s == inf:
+    if promise(sequence).due_s == inf:
         return SLACK_ROUNDS
-    left_s = sequence.deadlines.due_s - max(now_s, sequence.deadlines.arrived_s)
+    left_s = promise(sequence).due_s - max(now_s, promise(sequence).arrived_s)
     return min(SLACK_ROUNDS, max(0, round(left_s / ROUND_S)))
 
 
@@ -66,7 +77,7 @@ def decoding_rows(decoding: Sequence[Text], now_s: float, priced: bool = False) 
     What a round of them computes is counted where something was promised, or if `priced`.
     """
     counts = [one.row_count for one in decoding]
-    promised = [one for one in decoding if one.deadlines.slo.tpot]
+    promised = [one for one in decoding if promise(one).slo.tpot]
     if not (promised or priced):
         return DecodingRows(sum(counts))
     load = NO_LOAD
@@ -75,11 +86,11 @@ def decoding_rows(decoding: Sequence[Text], now_s: float, priced: bool = False) 
             load = load.with_row(len(one.tokens) - 1, 1, 1)
     if not promised:
         return DecodingRows(sum(counts), load)
-    tpot_s = min(one.deadlines.slo.tpot for one in promised)
+    tpot_s = min(promise(one).slo.tpot for one in promised)
     spare_s = (
         min(
-            one.deadlines.slo.tpot
-            + max(0.0, one.deadlines.ahead_s(one.generated - one.request.written_count, now_s))
+            promise(one).slo.tpot
+            + max(0.0, promise(one).ahead_s(one.generated - one.request.written_count, now_s))
             for one in promised
         )
         - tpot_s
@@ -91,7 +102,7 @@ def unread_prompt(one: Text, rank: int = 0) -> UnreadPrompt:
     """Return what is left to read of a sequence that reads or waits; of one that was put behind
     others nothing is due."""
     found = 0 if one.memory.block_count else one.turn.found
-    due_s = inf if one.begun or one.deadlines.demoted else one.deadlines.due_s
+    due_s = inf if one.begun or promise(one).demoted else promise(one).due_s
     unread = max(1, one.unread - found)
     return UnreadPrompt(due_s, unread, one.planned + found, one.request.priority, rank)
 
@@ -105,14 +116,14 @@ def expired(sequences: Iterable[Text], now_s: float) -> list[Text]:
     """Return one sequence of each request that has no token though its deadline has passed."""
     found: dict[str, Text] = {}
     for one in sequences:
-        if one.deadlines.expires_s <= now_s and not one.cancelled and not one.begun:
+        if promise(one).expires_s <= now_s and not one.cancelled and not one.begun:
             found.setdefault(one.request.request_id, one)
     return list(found.values())
 
 
 def may_be_late(one: Text) -> bool:
     """Return whether a request may be put behind others: once, and if it reads a prompt itself."""
-    return not (one.begun or one.deadlines.demoted or one.leader is not None)
+    return not (one.begun or promise(one).demoted or one.leader is not None)
 
 
 def late_texts(
@@ -127,7 +138,7 @@ def late_texts(
     places = [
         QueuedRequest(
             pace.read_s(one.planned, one.pending),
-            one.deadlines.due_s - now_s,
+            promise(one).due_s - now_s,
             pace.round_s * left(one, lengths),
             one.request.priority,
         )
@@ -148,7 +159,7 @@ def late_texts(
 
 
 def _late(one: Text, late_s: float, pace: Pace) -> LateRequest:
-    deadlines = one.deadlines
+    deadlines = promise(one)
     alone_s = deadlines.arrived_s + pace.alone_s(0, len(one.tokens))
     return LateRequest(one, late_s, alone_s > deadlines.due_s)
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.service.round_times import RoundTimes
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Verdict
-from draftwerk.speculative.protocol.step_report import StepReport
+from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, StepReport, Verdict
 from tests.speculative.options.service.test_slo_times import submit, world_of
 from tests.speculative.scheduler.scheduler_world import World
 

@@ -52,8 +52,8 @@ def submit(
     number = len(world.wanteds)
     prompt = [1 + number % 7, *[2 + number % 5] * (count - 1)]
     sequence = world.sequence(f"r{number}", 0, prompt, GREEDY, tokens_max, **how)
-    sequence.deadlines.slo = slo or world.limits.slo
-    sequence.deadlines.expires_s = expires_s
+    sequence.times.slo = slo or world.limits.slo
+    sequence.times.expires_s = expires_s
     world.scheduler.submit(sequence)
     return sequence
 
@@ -103,9 +103,9 @@ def test_patience_is_bounded_and_grows_with_the_time_that_is_left(ttft: float, m
     world = world_of()
     one = world.sequence("r", 0, [1], GREEDY, 1)
     assert slack_rounds(one, 0.0) == SLACK_ROUNDS
-    one.deadlines.slo = Slo(ttft=ttft + 0.001)
+    one.times.slo = Slo(ttft=ttft + 0.001)
     first = slack_rounds(one, 0.0)
-    one.deadlines.slo = Slo(ttft=ttft + more + 0.001)
+    one.times.slo = Slo(ttft=ttft + more + 0.001)
     assert 0 <= first <= slack_rounds(one, 0.0) <= SLACK_ROUNDS
     assert slack_rounds(one, 1e4) == 0
     assert SLACK_ROUNDS <= AGING_ROUNDS, "a promise goes before a priority"
@@ -138,10 +138,10 @@ def test_tokens_ahead_of_their_time_can_be_afforded() -> None:
     world = world_of()
     (one,) = [submit(world, 8, Slo(tpot=0.05))]
     decided(world, planned(world))
-    assert (one.deadlines.first_count, one.deadlines.first_s, one.generated) == (1, 0.0, 1)
+    assert (one.times.first_count, one.times.first_s, one.generated) == (1, 0.0, 1)
     for _ in range(4):
         decided(world, planned(world))
-    assert one.deadlines.ahead_s(one.generated, 0.12) == pytest.approx(0.08)
+    assert one.times.ahead_s(one.generated, 0.12) == pytest.approx(0.08)
     assert decoding_rows([one], 0.12).spare_s == pytest.approx(0.08)
     assert decoding_rows([one], 0.50).spare_s == 0.0
 
@@ -181,13 +181,13 @@ def test_a_request_without_a_token_ends_at_its_deadline() -> None:
     runs = submit(world)
     decided(world, planned(world))
     waits = submit(world, expires_s=1.0)
-    assert world.scheduler.expires_s() == 1.0
+    assert world.scheduler.wakes_s() == 1.0
     assert world.scheduler.reject(0.99) == []
     ((gone, finish_reason, _, retry_after_s),) = world.scheduler.reject(1.0)
     assert (gone, retry_after_s, gone.ended) == (waits, 0.0, True)
     assert finish_reason == "deadline_exceeded"
     assert not runs.ended
-    assert world.scheduler.expires_s() == inf
+    assert world.scheduler.wakes_s() == inf
     assert world.scheduler.reject(2.0) == []
 
 
@@ -197,7 +197,7 @@ def test_a_prompt_that_is_being_read_ends_with_its_verdict() -> None:
     round_ = planned(world)
     ((gone, *_),) = world.scheduler.reject(1.5)
     assert gone is slow and not slow.ended
-    assert world.scheduler.expires_s() == inf, "it is told of once"
+    assert world.scheduler.wakes_s() == inf, "it is told of once"
     decided(world, round_)
     assert slow.ended and world.scheduler.idle
 
@@ -206,7 +206,7 @@ def test_a_text_that_has_begun_is_finished_whatever_the_time() -> None:
     world = world_of()
     begun = submit(world, expires_s=1.0)
     decided(world, planned(world))
-    assert world.scheduler.expires_s() == inf
+    assert world.scheduler.wakes_s() == inf
     assert world.scheduler.reject(9.0) == []
     world.scheduler.running_set.preempt(begun)
     assert world.scheduler.reject(9.0) == []
@@ -216,7 +216,7 @@ def test_a_choice_whose_sibling_has_begun_is_finished_too() -> None:
     world = world_of(rows_max=1)
     first, second = led(world.sequence("pair", n, [1] * 6, GREEDY, 3) for n in (0, 1))
     for one in (first, second):
-        one.deadlines.expires_s = 1.0
+        one.times.expires_s = 1.0
         world.scheduler.submit(one)
     decided(world, planned(world))
     assert first.generated and not second.generated
@@ -226,7 +226,7 @@ def test_a_choice_whose_sibling_has_begun_is_finished_too() -> None:
 def test_all_choices_of_a_request_end_with_one_last_word() -> None:
     world = world_of()
     for one in led(world.sequence("pair", n, [1] * 6, GREEDY, 3) for n in (0, 1)):
-        one.deadlines.expires_s = 1.0
+        one.times.expires_s = 1.0
         world.scheduler.submit(one)
     assert len(world.scheduler.reject(1.0)) == 1
     assert world.scheduler.idle
@@ -249,17 +249,17 @@ def test_a_request_is_late_if_what_is_before_it_takes_too_long() -> None:
     world = world_of()
     (one,) = [world.sequence("r", 0, [1] * 20, GREEDY, 4)]
     for ttft, late_s in ((0.31, None), (0.29, 0.01)):
-        one.deadlines.slo = Slo(ttft=ttft)
+        one.times.slo = Slo(ttft=ttft)
         found = late_texts([one], 0.0, PACE, None)
         assert [each.late_s for each in found] == ([] if late_s is None else [pytest.approx(0.01)])
-    one.deadlines.slo = Slo(ttft=0.09)
+    one.times.slo = Slo(ttft=0.09)
     assert [each.is_out_of_reach for each in late_texts([one], 0.0, PACE, None)] == [True]
 
 
 def test_who_is_late_delays_nobody() -> None:
     world = world_of()
     big, small = (world.sequence("r", 0, [n] * (100 // n), GREEDY, 4) for n in (1, 5))
-    big.deadlines.slo, small.deadlines.slo = Slo(ttft=0.9), Slo(ttft=0.4)
+    big.times.slo, small.times.slo = Slo(ttft=0.9), Slo(ttft=0.4)
     assert [each.sequence for each in late_texts([big, small], 0.0, PACE, None)] == [big]
 
 
@@ -276,7 +276,7 @@ def test_a_request_waits_for_a_row() -> None:
     assert sorted(rows_s) == [0.0, pytest.approx(0.8, rel=0.5), pytest.approx(0.8, rel=0.5)]
     waits = [world.sequence("r", 0, [2] * 5, GREEDY, 8) for _ in range(3)]
     for one in waits:
-        one.deadlines.slo = Slo(ttft=0.5)
+        one.times.slo = Slo(ttft=0.5)
     pace = pace_of(0.01)._replace(rows_s=rows_s, round_s=0.1)
     assert [each.sequence for each in late_texts(waits, 0.0, pace, lengths)] == waits[1:]
 
@@ -321,7 +321,7 @@ def test_a_prompt_that_is_read_is_put_behind_those_in_danger_and_goes_on_where_i
     assert world.scheduler.reject(0.0) == []
     rows = planned(world).rows
     assert [row.sequence_id for row in rows] == [one.sequence_id for one in short]
-    assert long.deadlines.demoted and (long.computed, long.planned) == (16, 16)
+    assert long.times.demoted and (long.computed, long.planned) == (16, 16)
     world.scheduler.check()
 
 
@@ -330,10 +330,10 @@ def test_a_prompt_that_was_put_behind_others_delays_none() -> None:
     long = submit(world, 64, Slo(ttft=0.05))
     world.scheduler.reject(0.0)
     decided(world, planned(world))
-    assert long.deadlines.demoted and long.planned == 16
+    assert long.times.demoted and long.planned == 16
     short = submit(world, 12, Slo(ttft=0.06))
     world.scheduler.reject(0.0)
-    assert not short.deadlines.demoted
+    assert not short.times.demoted
 
 
 def test_a_promise_that_an_idle_server_could_not_keep_is_no_reason_to_refuse() -> None:
@@ -359,10 +359,10 @@ def test_what_is_cached_need_not_be_read() -> None:
     decided(world, planned(world))
     assert first.ended
     again = world.sequence("again", 0, [*first.tokens[:40], 9], GREEDY, 4)
-    again.deadlines.slo = Slo(ttft=0.02)
+    again.times.slo = Slo(ttft=0.02)
     assert late_texts([again], 0.0, pace_of(0.002), None) == []
     other = world.sequence("other", 0, [6] * 41, GREEDY, 4)
-    other.deadlines.slo = Slo(ttft=0.02)
+    other.times.slo = Slo(ttft=0.02)
     assert late_texts([other], 0.0, pace_of(0.002), None)
 
 

@@ -1,0 +1,85 @@
+"""Rounds that are planned behind others under way, before these are answered."""
+
+from collections.abc import Collection
+from collections.abc import Sequence as Ordered
+from typing import Any
+
+from draftwerk.speculative.protocol.rounds import Round, Row
+from draftwerk.speculative.requests.sequence import RoundPlan, Sequence
+from draftwerk.speculative.scheduler.running_set import RunningSet
+
+READ_MAX = 64
+"""Most prompt tokens in a round that another is planned behind. Beside longer prompts the idle gap
+is small, and a new request should not wait for two such rounds."""
+
+
+def may_run_ahead(
+    running_set: RunningSet, rounds: Collection[tuple[Round, Ordered[Sequence]]]
+) -> bool:
+    """Return whether every row of the rounds under way can be continued before they are answered.
+
+    Their longest outcome must fit into the pool at no other sequence's cost, and no search, no more
+    urgent sequence and no newcomer may have to wait long for it: else the next round is planned
+    behind the verdict.
+    """
+    running = running_set.running.values()
+    if running_set.may_preempt or not all(sequence.runs_ahead for sequence in running):
+        return False
+    if sum(read_count(row) for round_, _ in rounds for row in round_.rows) > READ_MAX:
+        return False
+    return all(
+        sequence.memory.reserve_row(known_max(sequence, row))
+        for round_, members in rounds
+        for sequence, row in zip(members, round_.rows, strict=True)
+        if continues(sequence) and sequence.has_another_row
+    )
+
+
+def read_count(row: Row) -> int:
+    """Return how many tokens of a prompt a row reads; copies and probes take time as well."""
+    return max(row.token_count, row.stop - row.start) - row.samples
+
+
+def continues(sequence: Sequence) -> bool:
+    """Return whether a round under way decides its next token, which its next row continues."""
+    return sequence.in_flight > 0 and sequence.pending == 0
+
+
+def known_max(sequence: Sequence, before: Row | None) -> int:
+    """Return how many tokens are known at most when a row of it begins behind another one."""
+    known = len(sequence.tokens)
+    return known + 1 + before.draft_max if before is not None and continues(sequence) else known
+
+
+class PlanBehind(RoundPlan):
+    """A round that is planned behind others, whose rows its own continue.
+
+    Of a row that continues another, the token is known by the time that it is computed.
+    """
+
+    def __init__(
+        self, running_set: RunningSet, rounds: Collection[tuple[Round, Ordered[Sequence]]]
+    ) -> None:
+        super().__init__(running_set.pools, running_set.preempt_last, running_set.finished_ids)
+        self.before = {row.sequence_id: row for round_, _ in rounds for row in round_.rows}
+        """Rows under way, by sequence id."""
+
+    def takes(self, sequence: Sequence) -> bool:
+        return not sequence.in_flight or sequence.has_another_row
+
+    def may_read(self, sequence: Sequence) -> bool:
+        return True
+
+    def known_max(self, sequence: Sequence) -> int:
+        return known_max(sequence, self.before.get(sequence.sequence_id))
+
+    def reach(self, sequence: Sequence, stop: int) -> int:
+        if not continues(sequence):
+            return stop
+        return known_max(sequence, self.before[sequence.sequence_id])
+
+    def undecided(self, sequence: Sequence) -> int:
+        return int(continues(sequence))
+
+    def fields(self, sequence: Sequence) -> dict[str, Any]:
+        return {"continues": True} if continues(sequence) else {}
