@@ -4,7 +4,7 @@ import torch
 
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.ranks.share import WHOLE, grid_of, share_of
-from draftwerk.model.reference.columns import all_mine
+from draftwerk.model.reference.tiled_products import all_mine
 
 
 def test_without_parallelism_a_process_has_all() -> None:

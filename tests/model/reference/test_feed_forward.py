@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from draftwerk.model.reference.columns import all_mine
 from draftwerk.model.reference.feed_forward import ACTIVATIONS, FeedForward
+from draftwerk.model.reference.tiled_products import all_mine
 
 GATE, UP = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[2.0, 0.0], [0.0, 3.0]])
 DOWN = torch.tensor([[1.0, 1.0], [0.0, 1.0]])

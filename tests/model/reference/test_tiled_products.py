@@ -8,7 +8,7 @@ from draftwerk.model.attention.tiled import TiledAttention
 from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.reference.tiled_products import TILE
+from draftwerk.model.reference.tiled_products import TILE, all_mine
 from draftwerk.speculative.protocol.rounds import Draft
 from tests.model.native.models import part, random_tokens, round_of
 
@@ -50,3 +50,8 @@ def test_float32_copies_need_memory_and_a_reason() -> None:
     already = TorchForward(config, weights, PaddedAttention())
     already.linear.prefer_speed(already.weights, 8 * GIB)
     assert not already.linear.wide
+
+
+def test_all_columns_are_there() -> None:
+    own = torch.ones(2, 3)
+    assert all(all_mine(own, kind) is own for kind in ("attended", "hidden", "ffn", "vocab"))

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.model.step.step_option import StepOption, StepProgress
+from draftwerk.model.step.target_runner import StepOption, StepProgress
 from draftwerk.speculative.protocol.rounds import Decision, Round
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from draftwerk.model.step.options.row_logprobs import KnownLogprobs
-from draftwerk.model.step.step_option import RowOutputs
+from draftwerk.model.step.target_runner import RowOutputs
 
 
 @pytest.mark.parametrize(("pools", "wanted"), [(False, range(2, 5)), (True, range(0))])
