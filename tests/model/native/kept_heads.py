@@ -185,11 +185,11 @@ def normal_levels(bits: int) -> Tensor:
     count = 2**bits
     numbers = torch.special.ndtri((torch.arange(200_001, dtype=torch.float64) + 0.5) / 200_001)
     levels = torch.special.ndtri((torch.arange(count, dtype=torch.float64) + 0.5) / count)
+    sums = torch.cat([torch.zeros_like(numbers[:1]), numbers.cumsum(0)])
     for _ in range(400):
-        edges = (levels[1:] + levels[:-1]) / 2
-        places = torch.bucketize(numbers, edges)
-        sums = torch.zeros_like(levels).index_add_(0, places, numbers)
-        levels = sums / torch.bincount(places, minlength=count).clamp_min(1)
+        edges = torch.searchsorted(numbers, (levels[1:] + levels[:-1]) / 2, right=True)
+        bounds = torch.tensor([0, *edges.tolist(), len(numbers)])
+        levels = sums[bounds].diff() / bounds.diff().clamp_min(1)
     return levels.bfloat16().float()
 
 
