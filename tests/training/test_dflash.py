@@ -29,7 +29,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def course(directory: Path, steps: int = 60, layers: int = 2) -> BlockCourse:
+def course(directory: Path, steps: int = 30, layers: int = 2) -> BlockCourse:
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     model.requires_grad_(False)
     said = described(model.config, texts(), layers, BLOCK, 48)

@@ -45,14 +45,14 @@ def choices(scores: list[float], sampling: Sampling) -> int:
 
 
 @given(st.lists(logit, min_size=SCORES, max_size=SCORES), samplings)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_token_is_the_references(scores: list[float], sampling: Sampling):
     assert choices(scores, sampling) == reference.choose(scores, 5, sampling)
 
 
 @given(st.lists(logit, min_size=SCORES, max_size=SCORES), samplings)
 @settings(
-    max_examples=200,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

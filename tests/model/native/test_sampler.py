@@ -115,7 +115,7 @@ def test_a_real_vocabulary(sampler: NativeSampler) -> None:
     requests = [
         SamplingRequest(row, 100 + row, seeded(sampling, row))
         for row in range(len(logits))
-        for sampling in (samplings[row], samplings[row - 1])
+        for sampling in samplings[row : row + 1 + (row == 0)]
     ]
     expected = [
         choose(logits[request.logits_row].tolist(), request.position, request.sampling)
