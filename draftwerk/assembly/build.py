@@ -100,14 +100,14 @@ async def engine_parts(
     cache_tokens = models.plan.block_count * models.plan.block_size
     limits = round_limits(settings, models.plan.limits, models.ready, cache_tokens)
     attachments = (Recoveries(models.recoveries),)
-    memories = OutputStores()  # of finished outputs; they outlive a restart of the actors
+    stores = OutputStores()  # of finished outputs; they outlive a restart of the actors
 
     def proposer() -> Proposer:
         ready = models.ready
         return Proposer(
             models.methods,
             ready.step_costs,
-            memories,
+            stores,
             noise,
             roofline=ready.roofline,
             clock=perf_counter,

@@ -514,10 +514,10 @@ def test_the_store_is_shared_exactly_where_blocks_are(
     )
 
     async def both() -> list[Event]:
-        bench, memories = Bench(), OutputStores()
+        bench, stores = Bench(), OutputStores()
         parts = bench.parts(
             target=lambda: BenchDevice(bench, TalkativeTarget(24, 4).step),
-            proposer=lambda: Proposer((source,), memories=memories),
+            proposer=lambda: Proposer((source,), stores=stores),
         )
         async with running(parts) as engine:
             await events(engine, one, "first")

@@ -193,7 +193,7 @@ def _ours(state: ServerState, snapshot: Snapshot) -> Iterator[Metric]:
         yield counter_of("draftwerk_" + name, text, value, {})
     for name, text, label, values in (
         ("requests", "Requests by how they ended.", "outcome", state.outcomes),
-        ("slo_requests", "Requests by what they were promised.", "promise", state.promises),
+        ("slo_requests", "Requests by what they were promised.", "promise", state.slo_outcomes),
         ("accepted_tokens", "Accepted tokens.", "source", counts.accepted_by_source),
         ("draft_tokens", "Drafted tokens.", "source", counts.drafted_by_source),
         ("drafts", "Rows that a source drafted for.", "source", counts.drafts_by_source),

@@ -78,7 +78,7 @@ class ServerState:
     outcomes: Counter[str] = field(default_factory=Counter[str])
     """Requests by how they ended: stop, length, refused, failed, cancelled, overloaded…"""
     slo: Slo = field(init=False)
-    promises: Counter[str] = field(default_factory=Counter[str])
+    slo_outcomes: Counter[str] = field(default_factory=Counter[str])
     """Requests by what became of their SLO: kept, broken, refused, expired."""
     live: set[Generation] = field(default_factory=set[Generation])
     idle: asyncio.Event = field(default_factory=asyncio.Event)
@@ -126,7 +126,7 @@ class ServerState:
             model=model,
             histograms=Histograms(),
             outcomes=Counter[str](),
-            promises=Counter[str](),
+            slo_outcomes=Counter[str](),
             live=set[Generation](),
             idle=asyncio.Event(),
             text_worker=ThreadWorker(TEXTS_AT_ONCE),
@@ -305,7 +305,7 @@ class ServerState:
         slo = (options.slo or NO_SLO).over(self.slo)
         ttft_s = timer.first_token_s()
         if outcome in TURNED_AWAY:
-            self.promises[TURNED_AWAY[outcome]] += 1
+            self.slo_outcomes[TURNED_AWAY[outcome]] += 1
         elif slo and ttft_s is not None and outcome in ("stop", "length"):
             kept = slo.is_kept(ttft_s, timer.mean_between_s())
-            self.promises["kept" if kept else "broken"] += 1
+            self.slo_outcomes["kept" if kept else "broken"] += 1

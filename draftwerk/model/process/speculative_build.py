@@ -55,7 +55,7 @@ class SpeculativeRunners:
         self._sources = tuple(sources)
         self._measured, self._roofline = measured, roofline
         self._draft_model = draft_model
-        self._memories, self._noise = OutputStores(), fastest()
+        self._stores, self._noise = OutputStores(), fastest()
 
     def make(self) -> SpeculativeRunner:
         """Return a target without any sequence."""
@@ -65,7 +65,7 @@ class SpeculativeRunners:
         proposer = Proposer(
             methods,
             self._measured,
-            self._memories,
+            self._stores,
             self._noise,
             roofline=self._roofline,
             clock=perf_counter,

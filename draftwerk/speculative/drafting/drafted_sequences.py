@@ -78,7 +78,7 @@ class DraftedSequences:
     def __init__(
         self,
         methods: frozenset[str],
-        memories: OutputStores,
+        stores: OutputStores,
         noise: "Gumbels | None",
         controller: Controller,
         rationing: DraftRationing,
@@ -86,7 +86,7 @@ class DraftedSequences:
     ) -> None:
         """A draft head that does not pay is told of `followed_max` texts."""
         self.states: dict[int, DraftedSequence] = {}
-        self._methods, self._memories, self._noise = methods, memories, noise
+        self._methods, self._stores, self._noise = methods, stores, noise
         self._controller, self._rationing = controller, rationing
         self._followed_max, self._pays = followed_max, rationing.head_pays
 
@@ -164,7 +164,7 @@ class DraftedSequences:
 
     def check(self) -> None:
         """Assert that all that is kept is sound."""
-        self._memories.check()
+        self._stores.check()
         for state in self.states.values():
             state.text.occurrences.check()
             if state.tree is not None:
@@ -211,7 +211,7 @@ class DraftedSequences:
 
     def _open(self, new_sequence: NewSequence) -> DraftedSequence:
         text = SequenceText(new_sequence.tokens)
-        memory = self._memories.of(new_sequence.name_space)
+        memory = self._stores.of(new_sequence.name_space)
         allowed = (
             self._methods
             if new_sequence.methods is None

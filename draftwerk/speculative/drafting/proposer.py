@@ -36,7 +36,7 @@ class Proposer:
         self,
         methods: tuple[str, ...],
         measured: Iterable[MeasuredStep] = (),
-        memories: OutputStores | None = None,
+        stores: OutputStores | None = None,
         noise: "Gumbels | None" = None,
         policy: type[DraftPolicy] = DraftPolicy,
         roofline: Roofline | None = None,
@@ -55,7 +55,7 @@ class Proposer:
         self._policy = policy(self._controller, self._rationing)
         self._sequences = DraftedSequences(
             frozenset(methods) | {"draft"},
-            OutputStores() if memories is None else memories,
+            OutputStores() if stores is None else stores,
             noise,
             self._controller,
             self._rationing,

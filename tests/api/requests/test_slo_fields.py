@@ -138,7 +138,7 @@ async def test_what_became_of_promises_is_counted() -> None:
         await served.chat("Hello", seed=1, slo={"ttft": "1ms"})
         await served.chat("!expire", deadline="1s")
         await served.chat("!unmet", slo={"ttft": "1s"})
-        found = served.state.promises
+        found = served.state.slo_outcomes
         assert found == {"kept": 1, "broken": 1, "expired": 1, "refused": 1}
         text = (await served.http.get("/metrics")).text
         assert 'slo_requests_total{model_name="fake-model",promise="refused"} 1.0' in text

@@ -54,8 +54,8 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
         CachePools(BlockPool(16, 4)), RoundLimits(rows_max=5, tokens_max=40, draft_max=7)
     )
     target = TalkativeTarget(16, 4)
-    memories = OutputStores()
-    proposer = Proposer(methods, memories=memories)
+    stores = OutputStores()
+    proposer = Proposer(methods, stores=stores)
     namer = BlockNamer(b"")
     wanted: dict[str, list[int]] = {}
     got: dict[str, list[int]] = {}
@@ -106,7 +106,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
     stored = [
         token
         for name_space in "ab"
-        for generation in memories.of(name_space).store.generations
+        for generation in stores.of(name_space).store.generations
         for token in generation.tokens[PAD:]
     ]
     context = PAD * stored.count(GAP)

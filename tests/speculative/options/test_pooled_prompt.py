@@ -81,35 +81,35 @@ def request(name: str, prompt: tuple[int, ...], pooling: PoolingParams | None) -
 def test_every_pooled_token_counts_once(data: st.DataObject) -> None:
     """A small pool preempts; common beginnings are cached; chunks end anywhere."""
     rng = Random(data.draw(st.integers(0, 2**32)))
-    scheduler, opener = world(rng.choice([16, 18, 40]), rng.choice([3, 7, 16, 64]))
+    scheduler, factory = world(rng.choice([16, 18, 40]), rng.choice([3, 7, 16, 64]))
     shared = tuple(rng.randrange(50) for _ in range(rng.randrange(20)))
     sequences: list[Sequence] = []
     expected: dict[str, PoolingOutput] = {}
     for number in range(rng.randint(1, 6)):
         prompt = (*shared, *(rng.randrange(50) for _ in range(rng.randint(1, 24))))
         reading = rng.choice(READINGS)
-        sequences += opener.open(request(str(number), prompt, reading), 0.0)
+        sequences += factory.open(request(str(number), prompt, reading), 0.0)
         if reading is not None:
             expected[str(number)] = wanted(reading, len(prompt))
     assert run(scheduler, sequences) == expected
 
 
 def test_a_last_token_takes_a_prefix_and_a_mean_takes_none() -> None:
-    scheduler, opener = world(40, 64)
+    scheduler, factory = world(40, 64)
     prompt = tuple(range(20))
     hits: list[int] = []
     for name, reading in enumerate(
         (PoolingParams("last"), PoolingParams("last"), PoolingParams("mean"))
     ):
-        found = run(scheduler, opener.open(request(str(name), prompt, reading), 0.0))
+        found = run(scheduler, factory.open(request(str(name), prompt, reading), 0.0))
         assert found == {str(name): wanted(reading, len(prompt))}
         hits.append(scheduler.stats.prefix_hits)
     assert hits == [0, 16, 16]
 
 
 def test_what_was_added_before_a_preemption_is_not_added_again() -> None:
-    scheduler, opener = world(40, 7)
-    (sequence,) = opener.open(request("r", tuple(range(20)), PoolingParams("mean")), 0.0)
+    scheduler, factory = world(40, 7)
+    (sequence,) = factory.open(request("r", tuple(range(20)), PoolingParams("mean")), 0.0)
     scheduler.submit(sequence)
     round_ = scheduler.plan()
     assert round_ is not None

@@ -33,8 +33,8 @@ def world(blocks: int, tokens_max: int) -> tuple[Scheduler, SequenceFactory]:
     limits = RoundLimits(rows_max=3, tokens_max=tokens_max, draft_max=2)
     pool = BlockPool(blocks, SIZE)
     options = extensions(StepCost(), limits)
-    opener = SequenceFactory(CachePools(pool), BlockNamer(b"secret"), limits, (), 60, options)
-    return Scheduler(opener.pools, limits), opener
+    factory = SequenceFactory(CachePools(pool), BlockNamer(b"secret"), limits, (), 60, options)
+    return Scheduler(factory.pools, limits), factory
 
 
 def request(name: str, prompt: tuple[int, ...], **options: int) -> EncodedRequest:
@@ -77,7 +77,7 @@ def expected(prompt: tuple[int, ...], first: int = 0) -> list[tuple[int, float]]
 def test_every_prompt_token_is_reported_once_in_order(data: st.DataObject) -> None:
     """A small pool preempts; common beginnings are cached; chunks end anywhere."""
     rng = Random(data.draw(st.integers(0, 2**32)))
-    scheduler, opener = world(rng.choice([16, 18, 40]), rng.choice([3, 7, 16, 64]))
+    scheduler, factory = world(rng.choice([16, 18, 40]), rng.choice([3, 7, 16, 64]))
     shared = tuple(rng.randrange(50) for _ in range(rng.randrange(20)))
     sequences: list[Sequence] = []
     wanted: dict[str, list[tuple[int, float]]] = {}
@@ -86,34 +86,34 @@ def test_every_prompt_token_is_reported_once_in_order(data: st.DataObject) -> No
         first = rng.choice([0, rng.randrange(len(prompt))])
         name, tokens_max = str(number), rng.choice([0, 0, 1, 9])
         asked = request(name, prompt, tokens_max=tokens_max, scored_from=first)
-        sequences += opener.open(asked, 0.0)
+        sequences += factory.open(asked, 0.0)
         wanted[name] = expected(prompt, first)
     assert run(scheduler, sequences) == wanted
 
 
 def test_a_prompt_that_is_cached_is_computed_again_where_it_is_scored() -> None:
-    scheduler, opener = world(40, 64)
+    scheduler, factory = world(40, 64)
     prompt = tuple(range(20))
-    run(scheduler, opener.open(request("first", prompt, prompt_logprobs=-1, tokens_max=1), 0.0))
+    run(scheduler, factory.open(request("first", prompt, prompt_logprobs=-1, tokens_max=1), 0.0))
     hits = scheduler.stats.prefix_hits
-    assert run(scheduler, opener.open(request("all", prompt), 0.0))["all"] == expected(prompt)
+    assert run(scheduler, factory.open(request("all", prompt), 0.0))["all"] == expected(prompt)
     assert scheduler.stats.prefix_hits == hits
-    late = run(scheduler, opener.open(request("late", prompt, scored_from=14), 0.0))["late"]
+    late = run(scheduler, factory.open(request("late", prompt, scored_from=14), 0.0))["late"]
     assert late == expected(prompt, 14)
     assert scheduler.stats.prefix_hits == hits + 12, "blocks before what is asked are taken"
 
 
 @pytest.mark.parametrize("choices", [1, 3])
 def test_one_choice_scores_and_all_choices_end(choices: int) -> None:
-    scheduler, opener = world(40, 8)
+    scheduler, factory = world(40, 8)
     prompt = tuple(range(11))
-    sequences = opener.open(request("r", prompt, choices=choices, tokens_max=2), 0.0)
+    sequences = factory.open(request("r", prompt, choices=choices, tokens_max=2), 0.0)
     assert run(scheduler, sequences)["r"] == expected(prompt)
     assert all(sequence.generated == 2 for sequence in sequences)
 
 
 def test_nothing_is_generated_where_no_token_is_asked_for() -> None:
-    scheduler, opener = world(40, 8)
-    sequences = opener.open(request("r", (1, 2, 3), prompt_logprobs=-1), 0.0)
+    scheduler, factory = world(40, 8)
+    sequences = factory.open(request("r", (1, 2, 3), prompt_logprobs=-1), 0.0)
     assert run(scheduler, sequences) == {"r": []}
     assert sequences[0].generated == 0

@@ -59,19 +59,19 @@ def test_an_output_longer_than_a_generation_keeps_its_end() -> None:
 
 
 def test_name_spaces_are_separate() -> None:
-    memories = OutputStores()
-    memories.of("a").store.learn([1, 2, 3, 4])
-    memories.of("a").successors.learn((TokenTopK(1, (2, 3), (5, 9)),))
-    assert proposed(memories.of("b").store, [2, 3]) == []
-    assert memories.of("b").successors.of(1) is None
-    assert proposed(memories.of("a").store, [2, 3]) == [4]
+    stores = OutputStores()
+    stores.of("a").store.learn([1, 2, 3, 4])
+    stores.of("a").successors.learn((TokenTopK(1, (2, 3), (5, 9)),))
+    assert proposed(stores.of("b").store, [2, 3]) == []
+    assert stores.of("b").successors.of(1) is None
+    assert proposed(stores.of("a").store, [2, 3]) == [4]
 
 
 def test_the_name_space_unused_for_longest_is_dropped() -> None:
-    memories = OutputStores(name_spaces_max=2)
-    first = memories.of("a")
-    memories.of("b")
-    assert memories.of("a") is first
-    memories.of("c")
-    assert memories.of("a") is first
-    memories.check()
+    stores = OutputStores(name_spaces_max=2)
+    first = stores.of("a")
+    stores.of("b")
+    assert stores.of("a") is first
+    stores.of("c")
+    assert stores.of("a") is first
+    stores.check()

@@ -207,8 +207,8 @@ class BeamSearch:
 
     def _advance(self, root: Sequence, parts: list[VerifiedRow]) -> VerifiedRow:
         """Take as many steps as the draft trees cover."""
-        few = min(self.beams.rules.width + SEEN_MORE, SEEN_MAX)
-        self._seen.extend(seen(self.members, parts, few))
+        count_max = min(self.beams.rules.width + SEEN_MORE, SEEN_MAX)
+        self._seen.extend(seen(self.members, parts, count_max))
         positions, best = take_steps(self.beams, parts, not root.request.sampling.edits_logits)
         self._replace_members(root, parts, positions)
         self.origins.extend(path_origins(parts, best))

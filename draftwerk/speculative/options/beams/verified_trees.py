@@ -10,14 +10,14 @@ from draftwerk.speculative.protocol.rounds import Decision, Draft, VerifiedRow
 from draftwerk.speculative.requests.sequence import origins
 
 
-def seen(members: Sequence[Member], parts: Sequence[VerifiedRow], few: int) -> Iterator[Seen]:
+def seen(members: Sequence[Member], parts: Sequence[VerifiedRow], count_max: int) -> Iterator[Seen]:
     """Yield the best candidates after each token, for the draft sources."""
     for member, (_, decision, draft) in zip(members, parts, strict=True):
         tails = [tuple(member.tokens[-ORDERS:])]
         for token, parent in zip(draft.tokens, draft.parents, strict=True):
             tails.append((*tails[parent + 1], token)[-ORDERS:])
         for tail, candidates in zip(tails, decision.candidates, strict=True):
-            yield tail, candidates[:few]
+            yield tail, candidates[:count_max]
 
 
 def path_origins(parts: Sequence[VerifiedRow], tip: TreePosition) -> tuple[str, ...]:

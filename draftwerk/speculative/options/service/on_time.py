@@ -25,7 +25,7 @@ class QueuedRequest(NamedTuple):
     """Larger is less urgent; none is left out for a less urgent one."""
 
 
-class ReadingTimes:
+class PrefillTimes:
     """When each text of a line has its first token, one behind the other."""
 
     def __init__(self, ahead_s: float, rows_s: Sequence[float]) -> None:
@@ -53,8 +53,8 @@ def left_out(
     `ahead_s` is what must be read before the line.
     """
 
-    def times(places: Iterable[int]) -> ReadingTimes:
-        found = ReadingTimes(ahead_s, rows_s)
+    def times(places: Iterable[int]) -> PrefillTimes:
+        found = PrefillTimes(ahead_s, rows_s)
         for place in places:
             found.add(line[place])
         return found

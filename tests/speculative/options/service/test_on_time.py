@@ -4,11 +4,11 @@ from itertools import combinations, combinations_with_replacement, product
 from math import inf
 from random import Random
 
-from draftwerk.speculative.options.service.on_time import QueuedRequest, ReadingTimes, left_out
+from draftwerk.speculative.options.service.on_time import PrefillTimes, QueuedRequest, left_out
 
 
 def is_in_time(line: list[QueuedRequest], rows_s: tuple[float, ...] = ()) -> bool:
-    times = ReadingTimes(0.0, rows_s)
+    times = PrefillTimes(0.0, rows_s)
     for one in line:
         if times.first_s(one) > one.due_s:
             return False
