@@ -344,7 +344,7 @@ def test_large_classes_are_found(member: str) -> None:
 
 CEILINGS = {"files": 40, "lines": 7759, "lines that name an option": 79}
 """Of the files that a plain request crosses. They only fall: `python -m validation.trunk`."""
-COMMENTS_MIN = 0.03
+COMMENTS_MIN = 0.0318
 """Comments by lines of those files; it only rises."""
 FIRST_WORDS_MAX = {"Of": 1, "That": 0, "Those": 0, "What": 90}
 """Docstrings that begin so where a noun would do. They only fall, too."""
