@@ -35,6 +35,8 @@ class Help(argparse.Action):
             parser.print_help()
             parser.exit()
         fields, name = fields_of(Settings), values.lstrip("-")
+        if name.replace(".", "").isdigit():
+            parser.error(f"-h is --help; an address is --host {name}")
         for each in FLAG_GROUPS.get(name, (name.replace("-", "_"),)):
             if each not in fields:
                 flag = f"-h{name}"  # such as -hff, which is another server's

@@ -63,8 +63,15 @@ def hint_for_flag(flag: str, known: Collection[str]) -> str:
         return ONE_MODEL
     if not flag.startswith("-"):
         return ONE_VALUE
+    flag = flag.replace("_", "-")
+    if flag in known or flag in SAME:
+        return f"did you mean {flag}?"
     return (
-        OTHER.get(flag) or _nearest(flag, known, ALIKE) or _of_family(flag) or _nearest(flag, known)
+        OTHER.get(flag)
+        or _nearest(flag, known, ALIKE)
+        or _of_family(flag)
+        or _nearest_elsewhere(flag)
+        or _nearest(flag, known)
     )
 
 
@@ -82,6 +89,14 @@ def hint_for_command(command: str, known: Collection[str]) -> str:
 
 def _of_family(flag: str) -> str:
     return next((hint for name, hint in FAMILIES.items() if fnmatchcase(flag, name)), "")
+
+
+def _nearest_elsewhere(flag: str) -> str:
+    """Return what to write in place of another server's flag that is misspelt, or nothing."""
+    names = [name for name in (*SAME, *OTHER) if name not in FAMILIES]
+    for name in get_close_matches(flag, names, n=1, cutoff=ALIKE):
+        return f"did you mean {name}? {OTHER.get(name, '')}".rstrip()
+    return ""
 
 
 def _nearest(word: str, known: Collection[str], cutoff: float = NEAR) -> str:

@@ -57,14 +57,16 @@ OTHER_FLAGS = {
     "--enable-*lora* --max-loras --max-*-loras --*lora-rank --lora-* --*-loras --max-lora-* "
     "--specialize-active-lora": "--lora NAME=DIR, once for each",
     "--max-model-len --ctx-size -c --context-length --max-seq-len --max-input-length "
-    "--max-input-tokens --keep --disable-sliding-window --allow-auto-truncate": (
+    "--max-input-tokens --num-ctx --keep --disable-sliding-window --allow-auto-truncate": (
         "a text may be as long as the model's context; --kv-memory SIZE bounds the cache"
     ),
     "--split-mode -sm --main-gpu -mg --tensor-split -ts --gpu-layers -ngl *-gpu-layers* -ngl* "
     "--spec-draft-ngl --no-kv-offload -nkvo --kv-offload -kvo -ot* --*override-tensor* "
     "--*cpu-moe* --*-ncmoe -cmoe* -ncmoe* --n-cpu-ffn -ncffn --fit* -fit* --base-gpu-id "
     "--gpu-id-step -dev* --device-ids --list-devices --*-device --device-draft --no-host "
-    "--*repack -nr --*op-offload": "all layers run on one device: --device cpu or --device cuda",
+    "--*repack -nr --*op-offload --gpu --gpus --num-gpu": (
+        "all layers run on one device: --device cpu or --device cuda"
+    ),
     "--gpu-memory-utilization --device-memory-utilization --mem-fraction-static --swap-space "
     "--num-gpu-blocks-override --kv-cache-memory* --max-total-tokens --cache-ram -cram "
     "--cuda-memory-fraction --max-batch-total-tokens --*kv-unified* -kvu -no-kvu --watermark "
@@ -161,7 +163,7 @@ OTHER_FLAGS = {
     "--max-log-len": "prompts are logged only with --log-prompts",
     "--no-webui --no-ui --api-only --disable-fastapi-docs --ui-* --webui-* --no-ui-* "
     "--no-webui-* --path": "the page is a part of the server",
-    "--log-file": "the log goes to standard error: 2> FILE",
+    "--quiet --silent --log-file": "the log goes to standard error: 2> FILE",
     "--dp --dp-size -dp --data-parallel-size": "--replicas N",
     "--data-parallel-* --dp-* --nnodes --node-rank --master-* --dist* --headless --rpc --ray-* "
     "--api-server-count --dcp-* --cp-* --*-context-parallel-size --nccl-* --disable-nccl-* "
@@ -193,7 +195,7 @@ OTHER_FLAGS = {
     "--models-* --no-models-*": (
         "a folder of models is taken as MODEL, or --models FILE; --memory-max bounds them"
     ),
-    "--sleep-* --enable-sleep-mode": "--keep-alive TIME unloads a model that nobody asks",
+    "--sleep-* --enable-sleep-mode --ttl": "--keep-alive TIME unloads a model that nobody asks",
     "--scheduling-policy --schedule-policy --enable-priority-scheduling --priority-*": (
         "a request has a priority, and --slo its promises"
     ),
@@ -218,6 +220,8 @@ OTHER_FLAGS = {
     "--file-storage-path": "--files DIR keeps files and batches",
     "--crash-dump-folder": "--record LOG.jsonl keeps what is asked and answered",
     "--env": "`draftwerk doctor`",
+    "-p": "--port N; a prompt is a request's",
+    "--daemon --detach -d --background": "a service runs it: deploy/draftwerk.service",
 }
 """What to write in place of other servers' flags."""
 
