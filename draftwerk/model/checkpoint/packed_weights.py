@@ -16,15 +16,22 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+import msgspec
+from msgspec import structs
+
 from draftwerk.machine.shared_memory import Mapping, mapped
 from draftwerk.model.checkpoint.files.content import Hashed, content_name
-from draftwerk.model.checkpoint.gguf_card import CARD, read_card
+from draftwerk.model.checkpoint.gguf_card import read_card
 from draftwerk.model.checkpoint.unsupported import Refused
 
 MAGIC = b"dwpacked"
 HEADER = Struct("<8s32sQQ")
 """Magic, fingerprint, bytes that follow the header's page, and 1 once they are whole."""
 HEADER_BYTES = 4096
+CHANGED = (
+    "the model's files or this program were changed while the model was served: start the server "
+    "again"
+)
 
 
 class Header(NamedTuple):
@@ -114,10 +121,17 @@ class WeightStore:
         return 0 if self._mapping is None else len(self._mapping.view)
 
     def _in_memory(self) -> int:
-        """Return the bytes of weights that the memory holds; 0 if they are not whole."""
+        """Return the bytes of weights that the memory holds; 0 if they are not whole.
+
+        Raises Refused for those of other files: another process may compute with them.
+        """
         header = Header.decode(os.pread(self._descriptor, HEADER.size, 0))
         size = os.fstat(self._descriptor).st_size - HEADER_BYTES
-        return size if header == self._header(size) else 0
+        if header._replace(fingerprint=self._fingerprint) != self._header(size):
+            return 0
+        if header.fingerprint != self._fingerprint:
+            raise Refused(CHANGED)
+        return size
 
     def _header(self, size: int) -> Header:
         return Header(MAGIC, self._fingerprint, size, 1)
@@ -140,14 +154,23 @@ def weights_fingerprint(directory: Path, cache: Path, words: Iterable[str]) -> b
 
 
 def identity_fingerprint(directory: Path, words: Iterable[str]) -> bytes:
-    """Return a digest of the files' identity, for what ends with the server: none is hashed."""
+    """Return a digest of the files' identity, for what ends with the server: none is hashed.
+
+    A link that is made to a file, and what else writes nothing into it, leaves it as it is.
+    """
     digest = hashlib.sha256()
-    if read_card(directory) is not None:
-        digest.update((directory / CARD).read_bytes())
+    if (card := read_card(directory)) is not None:
+        statuses = tuple(map(_of_content, card.statuses))
+        digest.update(msgspec.json.encode(structs.replace(card, statuses=statuses)))
     else:
         for path in _files(directory):
-            digest.update(f"{Hashed.of(path)}\n".encode())
+            digest.update(f"{_of_content(Hashed.of(path))}\n".encode())
     return _with_words(digest, words)
+
+
+def _of_content(status: Hashed) -> Hashed:
+    """Return a file's status without what changes when nothing is written."""
+    return structs.replace(status, ctime_ns=0)
 
 
 def weight_files(directory: Path) -> list[Path]:

@@ -12,8 +12,13 @@ import pytest
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.checkpoint_tensors import Tensors
+from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
-from draftwerk.model.checkpoint.packed_weights import HEADER_BYTES, WeightStore
+from draftwerk.model.checkpoint.packed_weights import (
+    HEADER_BYTES,
+    WeightStore,
+    identity_fingerprint,
+)
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process import native_build
 from draftwerk.model.process.build import build
@@ -99,7 +104,8 @@ def test_memory_of_another_size_is_refused(memory: SharedMemory) -> None:
     store.finish()
     with pytest.raises(ValueError, match="not this model's"):
         WeightStore(memory.descriptor, b"k" * 32).open(8192)
-    assert not WeightStore(memory.descriptor, b"l" * 32).is_packed
+    with pytest.raises(Refused, match="start the server again"):
+        WeightStore(memory.descriptor, b"l" * 32)
 
 
 def test_half_packed_memory_is_packed_from_the_beginning(
@@ -112,11 +118,37 @@ def test_half_packed_memory_is_packed_from_the_beginning(
     assert answers(directory, memory) == plain
 
 
-def test_a_checkpoint_that_changed_is_packed_anew(directory: Path, memory: SharedMemory) -> None:
-    before = answers(directory, memory)
+def test_a_checkpoint_that_changed_leaves_what_others_compute_with(
+    directory: Path, memory: SharedMemory
+) -> None:
+    live = built(directory, memory)
+    before = answer(live)
     save_tiny(directory, "llama", seed=4)
-    after = answers(directory, memory)
-    assert after == answers(directory, None) != before
+    with pytest.raises(Refused, match="start the server again"):
+        answers(directory, memory)
+    assert answer(live) == before != answers(directory, None)
+
+
+@pytest.mark.parametrize("is_gguf", [False, True])
+def test_a_link_to_a_file_and_its_mode_change_no_identity(
+    directory: Path, tmp_path: Path, is_gguf: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+    path = directory / "model.safetensors"
+    if is_gguf:
+        path = save_gguf(tmp_path / "tiny.gguf", "llama", "Q8_0")
+
+    def identity() -> bytes:
+        return identity_fingerprint(locate(str(path if is_gguf else directory)).directory, ())
+
+    before = identity()
+    os.link(path, tmp_path / "link")
+    assert identity() == before
+    path.chmod(0o600)
+    assert identity() == before
+    os.utime(path, ns=(1, 1))
+    assert identity() != before
 
 
 @pytest.fixture
