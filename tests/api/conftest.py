@@ -18,6 +18,7 @@ import uvicorn.server
 
 from draftwerk.api.app.app import create_app
 from draftwerk.api.app.server import Host, bind, uvicorn_config
+from draftwerk.api.app.tls import Certificate
 from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.openai.batches.room import batch_room, idle_work
 from draftwerk.api.shared.config import Settings, load
@@ -97,14 +98,17 @@ uvicorn.server.asyncio = Hurried()  # type: ignore[assignment]
 
 
 @asynccontextmanager
-async def hosting(chosen: Settings) -> AsyncGenerator[tuple[StartupApp, str], None]:
+async def hosting(
+    chosen: Settings, certificate: Certificate | None = None
+) -> AsyncGenerator[tuple[StartupApp, str], None]:
     """Listen while the block lasts; yields the gate to put an app behind, and the URL."""
     startup, listener = StartupApp(), bind(chosen)
-    host = Host(uvicorn_config(chosen, startup))
+    host = Host(uvicorn_config(chosen, startup, certificate))
     task = asyncio.create_task(host.serve(sockets=[listener]))
     await until(lambda: host.started)
     try:
-        yield startup, "http://{}:{}".format(*listener.getsockname())
+        scheme = "https" if certificate else "http"
+        yield startup, "{}://{}:{}".format(scheme, *listener.getsockname())
     finally:
         host.should_exit = True
         await task

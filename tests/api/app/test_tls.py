@@ -20,15 +20,13 @@ from websockets.asyncio.client import connect
 
 from draftwerk.api.app import tls
 from draftwerk.api.app.app import create_app
-from draftwerk.api.app.server import Host, bind, uvicorn_config
 from draftwerk.api.app.tls import Certificate, certificate_of
-from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.shared.config import Settings, load
 from draftwerk.api.shared.state import ServerState
 from draftwerk.settings.setting_fields import ConfigError
-from tests.api.conftest import CARD, MODEL
+from tests.api.conftest import CARD, MODEL, hosting
 from tests.api.support.fake_engine import ByteText, FakeEngine
-from tests.support.waiting import DEADLINE_S, until
+from tests.support.waiting import DEADLINE_S
 
 NOT_FOR = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
            "key_agreement", "encipher_only", "decipher_only")  # fmt: skip
@@ -104,17 +102,10 @@ def settings_of(authority: Authority, name: str = "one") -> Settings:
 async def serving_tls(chosen: Settings) -> AsyncGenerator[tuple[str, Certificate]]:
     certificate = certificate_of(chosen)
     assert certificate is not None
-    startup, listener = StartupApp(), bind(chosen)
-    host = Host(uvicorn_config(chosen, startup, certificate))
-    task = asyncio.create_task(host.serve(sockets=[listener]))
-    await until(lambda: host.started)
-    state = ServerState(engine=FakeEngine(), text_tools=ByteText(), model=CARD, settings=chosen)
-    startup.app = create_app(state)
-    try:
-        yield "{}:{}".format(*listener.getsockname()), certificate
-    finally:
-        host.should_exit = True
-        await task
+    async with hosting(chosen, certificate) as (startup, url):
+        state = ServerState(engine=FakeEngine(), text_tools=ByteText(), model=CARD, settings=chosen)
+        startup.app = create_app(state)
+        yield url.removeprefix("https://"), certificate
 
 
 async def number_at(address: str, authority: Authority) -> int:

@@ -17,7 +17,6 @@ from draftwerk.model.checkpoint.files.shard_names import model_name
 from draftwerk.model.checkpoint.unsupported import Refused
 
 pytestmark = pytest.mark.fast
-QUANTS = [kind for kind in GGMLQuantizationType if kind.name.startswith(("Q", "IQ", "TQ", "MXFP"))]
 
 
 def write(path: Path, parts: int = 0, seed: int = 0, architecture: str = "llama") -> Path:
