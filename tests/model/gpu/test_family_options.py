@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from draftwerk.model.batch.e4m3 import saturated
-from draftwerk.model.reference import convolution, forward
+from draftwerk.model.reference import convolution, decoder
 from draftwerk.model.step.around_steps import attached
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
@@ -111,7 +111,7 @@ def test_pages_in_e4m3_hold_the_nearest_numbers(
     def rounded(held: Tensor, slots: Tensor, values: Tensor) -> None:
         held[slots] = saturated(values).to(held.dtype)
 
-    for module in (forward, convolution):
+    for module in (decoder, convolution):
         monkeypatch.setattr(module, "write", rounded)
     assert plain == trees == generate(make_runner(tmp_path), PROMPT, GREEDY, COUNT)
 
