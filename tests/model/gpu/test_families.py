@@ -20,7 +20,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 from draftwerk.model.process.gpu_build import build_gpu
 
-GREEDY, PROMPT, COUNT = Sampling(temperature=0.0), [5, 6, 7, 8, 9, 5, 6] * 4, 12
+GREEDY, PROMPT, COUNT = Sampling(temperature=0.0), [5, 6, 7, 8, 9, 5, 6] * 4, 8
 BLOCK_COUNT, BLOCK_SIZE, STATE_SLOTS = 128, 4, 8
 ALWAYS = {
     "gemma2": "windows and caps",
