@@ -22,6 +22,8 @@ from draftwerk.pictures.tower_parts import TowerParts, checkpoint_tower, try_pro
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 PIXELS_MAX = 2**25
 """Most pixels of a picture, known before it is unpacked."""
+DEEP_GREY = "I;16"
+"""Pillow's name for grey of 16 bits, whose upper eight are seen."""
 SIDE_MAX, SIDES_RATIO_MAX = 2**14, 100
 READ = ("pixel_values", "pixel_attention_mask", "image_sizes", "image_grid_thw")
 """Values of image processors that models are given."""
@@ -119,7 +121,10 @@ def opened(data: bytes, media_type: str = "") -> Image.Image:
                 raise ValueError(f"it has {width} x {height} pixels; {PIXELS_MAX} are the most")
             if max(width, height) > SIDES_RATIO_MAX * min(width, height):
                 raise ValueError(f"it has {width} x {height} pixels, which is a line")
-            return ImageOps.exif_transpose(image).convert("RGB")
+            image = ImageOps.exif_transpose(image)
+            if image.mode.startswith(DEEP_GREY):  # which conversion would cut to white
+                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+            return image.convert("RGB")
     except UnidentifiedImageError:
         raise ValueError(f"it is no {', '.join(formats)}") from None
     except ValueError:

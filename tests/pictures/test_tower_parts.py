@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.pictures.layouts import FAMILIES as LAYOUTS
-from draftwerk.pictures.tower import Tower
+from draftwerk.pictures.tower import Tower, opened
 from draftwerk.pictures.tower_messages import PictureWork, TowerOptions
 from draftwerk.pictures.tower_parts import check_weights
 from tests.support.tiny_pictures import FAMILIES, picture, save_pictured
@@ -136,3 +139,11 @@ def test_what_a_checkpoint_says_of_tiles_is_overruled(tmp_path: Path) -> None:
         found = tower(configured(tmp_path / str(says), crop_to_patches=says))
         sizes.append(found.read(PictureWork(DIGEST, picture(1, (90, 30)))).rows)
     assert sizes[0] == sizes[1] > 4
+
+
+def test_grey_of_16_bits_is_seen_by_its_upper_eight() -> None:
+    deep = np.arange(256, dtype=np.uint16).reshape(16, 16) * 257
+    data = BytesIO()
+    Image.fromarray(deep).save(data, "PNG")
+    pixels = np.array(opened(data.getvalue()))
+    assert (pixels == (deep // 257)[..., None]).all()
