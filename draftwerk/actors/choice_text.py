@@ -103,8 +103,8 @@ class ChoiceText:
 
     def take_parts(self) -> tuple[ReplyPart, ...]:
         """Return the parts to send."""
-        found, self.parts = joined_parts(self.parts), []
-        return tuple(joined_parts([*map(self.known.rest_of, found)]))
+        ready, self.parts = joined_parts(self.parts), []
+        return tuple(joined_parts([*map(self.known.rest_of, ready)]))
 
     def answer_so_far(self, text: str, stop: str) -> str:
         """Return the text that a client would be shown, were this all."""

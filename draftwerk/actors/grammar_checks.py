@@ -42,11 +42,11 @@ class GrammarChecks:
         with anyio.move_on_after(self.limit_s):
             written = submit.options.written.tokens
             while fault := await self._fault(grammar, written):
-                found = weaker(grammar, fault)
-                if found is None:
+                weakened = weaker(grammar, fault)
+                if weakened is None:
                     raise UnfollowedError(fault)
                 log.info("id=%s a tool's schema is weakened: %s", submit.request_id, fault)
-                grammar = found
+                grammar = weakened
             return with_grammar(submit, grammar)
         raise UncheckedError("the grammar cannot be checked now: the server is busy")
 

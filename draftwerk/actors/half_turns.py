@@ -67,10 +67,12 @@ async def gone_on(
 def encoded_half(text: TextTools, half: HalfTurn, form: ReplyFormat | None) -> tuple[int, ...]:
     """Return the tokens of an answer as a text. Raises HalfTurnError for one that has no
     such form."""
-    said = half.message
+    message = half.message
     try:
-        pieces = half_written(form, said.reasoning, said.content, said.calls, half.repeats_call)
-        return said.tokens or tuple(text.encode_pieces(pieces))
+        pieces = half_written(
+            form, message.reasoning, message.content, message.calls, half.repeats_call
+        )
+        return message.tokens or tuple(text.encode_pieces(pieces))
     except ValueError as error:
         raise HalfTurnError(str(error)) from None
 
@@ -164,13 +166,13 @@ class Follower:
 
     def relation(self, token: int) -> Relation:
         """Return what the reply with one more token is to the half-written one."""
-        said, _ = self.choice.push(token)
-        return self._relation(said)
+        text, _ = self.choice.push(token)
+        return self._relation(text)
 
     def ended(self, finish_reason: str) -> tuple[int, ...] | None:
         """Return what was found once the reply has ended."""
-        said, _ = self.choice.flush(is_cut=False)
-        is_whole = self._relation(said) == "reached"
+        text, _ = self.choice.flush(is_cut=False)
+        is_whole = self._relation(text) == "reached"
         tokens = self.tokens[:-1] if finish_reason == "stop" else self.tokens
         return tuple(tokens) if is_whole else None
 

@@ -92,5 +92,5 @@ def learns(kv_dtype: str) -> bool:
 def refusal_of(kv_dtype: str, heads: PagedHeads) -> str:
     """Return why a model cannot be kept in a format; empty where it can."""
     row = KV_FORMATS.get(kv_dtype)
-    found = (words for words, meets in row.refusals if meets(heads)) if row else iter(())
-    return next((f"kv_dtype {kv_dtype}: {words}" for words in found), "")
+    reasons = (words for words, meets in row.refusals if meets(heads)) if row else iter(())
+    return next((f"kv_dtype {kv_dtype}: {words}" for words in reasons), "")

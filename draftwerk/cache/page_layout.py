@@ -38,8 +38,8 @@ class PageLayout(msgspec.Struct, frozen=True):
     @property
     def page_bytes(self) -> int:
         """The bytes of all planes."""
-        own = self.block_count * self.block_bytes
-        return own if self.window is None else own + self.window.page_bytes
+        size = self.block_count * self.block_bytes
+        return size if self.window is None else size + self.window.page_bytes
 
     def with_window(self, planes: int, block_count: int, unit_bytes: int) -> "PageLayout":
         """Return the layout with blocks of layers with windows behind it."""

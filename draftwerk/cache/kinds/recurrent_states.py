@@ -136,15 +136,15 @@ class SequenceStates(MemoryPart):
         assert not self._own, "a sequence enters once"
         pool, count = self.rules.pool, self.known(names)
         if count:
-            found = pool.find(names[count - 1])
-            assert found is not None
-            pool.reuse(found)
-            self._entry = found
-        own = pool.take(self.slots)
-        if own is None:
+            snapshot = pool.find(names[count - 1])
+            assert snapshot is not None
+            pool.reuse(snapshot)
+            self._entry = snapshot
+        slots = pool.take(self.slots)
+        if slots is None:
             self._drop_entry()
             return None
-        self._own, self._free = own, deque(own)
+        self._own, self._free = slots, deque(slots)
         self._latest = self._entry
         self.parting = len(names) * self.rules.block_size if count < len(names) else 0
         return count

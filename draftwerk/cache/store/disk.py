@@ -102,26 +102,26 @@ class DiskStore:
 
     def recount(self) -> None:
         """Look at what is in the folder, and remove what is over the bound."""
-        found: list[tuple[float, Path, int]] = []
+        records: list[tuple[float, Path, int]] = []
         for path in self._files():
             with suppress(OSError):  # another server has removed it
                 status = path.stat()
-                found.append((status.st_mtime, path, status.st_size))
+                records.append((status.st_mtime, path, status.st_size))
         with self._lock:
-            self._sizes = OrderedDict((path, size) for _, path, size in sorted(found))
+            self._sizes = OrderedDict((path, size) for _, path, size in sorted(records))
             self._total = sum(self._sizes.values())
-            own = self._own_folder
+            folder = self._own_folder
             self._names = {
-                name for path in self._sizes if own in path.parents and (name := _name_of(path))
+                name for path in self._sizes if folder in path.parents and (name := _name_of(path))
             }
             self._evict()
 
     def newest(self, count: int) -> list[bytes]:
         """Return the blocks whose records were written or read last, newest first."""
         with self._lock:
-            own, size = self._own_folder, self.block_bytes + HEADER_BYTES
-            found = reversed(self._sizes.items())
-            paths = (path for path, held in found if held == size and own in path.parents)
+            folder, size = self._own_folder, self.block_bytes + HEADER_BYTES
+            newest_first = reversed(self._sizes.items())
+            paths = (path for path, held in newest_first if held == size and folder in path.parents)
             return [name for path in islice(paths, count) if (name := _name_of(path))]
 
     def read_all(self, names: Sequence[bytes], size: int) -> list[bytearray | None]:

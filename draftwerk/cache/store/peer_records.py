@@ -134,10 +134,10 @@ class PeerRecords:
     def __contains__(self, name: bytes) -> bool:
         """Whether a peer has said that it holds the block."""
         now = self.clock()
-        return any(name in each.names for each in self.peers if each.paused_until <= now)
+        return any(name in peer.names for peer in self.peers if peer.paused_until <= now)
 
     def __len__(self) -> int:
-        return len({name for each in self.peers for name in each.names})
+        return len({name for peer in self.peers for name in peer.names})
 
     @property
     def keeps(self) -> bool:
@@ -151,17 +151,17 @@ class PeerRecords:
 
     def read_all(self, names: Sequence[bytes], size: int) -> list[bytearray | None]:
         """Return blocks' bytes, `size` each, None for those that could not be had."""
-        begun, found = perf_counter(), dict[bytes, bytearray]()
+        begun, fetched = perf_counter(), dict[bytes, bytearray]()
         for peer in tuple(self.peers):
-            wanted = [name for name in names if name not in found and name in peer.names]
+            wanted = [name for name in names if name not in fetched and name in peer.names]
             if wanted and peer.paused_until <= self.clock():
-                self._fetch(peer, wanted, size, found)
+                self._fetch(peer, wanted, size, fetched)
         with self._lock:
-            self.stats.hits += len(found)
-            self.stats.misses += len(names) - len(found)
-            self.stats.read_bytes += size * len(found)
+            self.stats.hits += len(fetched)
+            self.stats.misses += len(names) - len(fetched)
+            self.stats.read_bytes += size * len(fetched)
             self.stats.load_ms += 1e3 * (perf_counter() - begun)
-        return [found.get(name) for name in names]
+        return [fetched.get(name) for name in names]
 
     def write(self, name: bytes, data: bytes) -> bool:
         """Keep nothing."""
@@ -177,7 +177,7 @@ class PeerRecords:
         return []
 
     def _fetch(
-        self, peer: Peer, names: Sequence[bytes], size: int, found: dict[bytes, bytearray]
+        self, peer: Peer, names: Sequence[bytes], size: int, fetched: dict[bytes, bytearray]
     ) -> None:
         """Ask one peer for blocks, and add those that come."""
         connection: PeerConnection | None = None
@@ -190,7 +190,7 @@ class PeerRecords:
                 if data is None:
                     peer.names.pop(name, None)
                 else:
-                    found[name] = data
+                    fetched[name] = data
         except OSError as error:
             peer.paused_until = self.clock() + PAUSE_S
             with self._lock:

@@ -82,13 +82,13 @@ def holdings_messages(
     seal: Seal, added: Sequence[bytes], dropped: Sequence[bytes], is_leaving: bool
 ) -> list[bytes]:
     """Return what tells of changes: in several messages where one would be too long."""
-    said: list[Holdings] = []
+    reports: list[Holdings] = []
     half = REPORTED_MAX // 2
     for at in range(0, max(len(added), len(dropped), 1), half):
         some = tuple(added[at : at + half]), tuple(dropped[at : at + half])
-        said.append(Holdings(*some))
-    said[-1] = msgspec.structs.replace(said[-1], is_leaving=is_leaving)
-    return [message(seal, msgspec.msgpack.encode(each)) for each in said]
+        reports.append(Holdings(*some))
+    reports[-1] = msgspec.structs.replace(reports[-1], is_leaving=is_leaving)
+    return [message(seal, msgspec.msgpack.encode(report)) for report in reports]
 
 
 def read_holdings(data: bytes) -> Holdings:
@@ -116,10 +116,10 @@ def answer(seal: Seal, fingerprint: bytes, name: bytes, content: bytes | None) -
 def read_head(data: bytes | bytearray, size: int) -> AnswerHead:
     """Return an answer's head. Raises PeerRefusedError unless the block has the size that is
     expected, or is missing."""
-    number, found = ANSWER.unpack(data[: ANSWER.size])
-    if number > 1 or found != number * size:
+    number, length = ANSWER.unpack(data[: ANSWER.size])
+    if number > 1 or length != number * size:
         raise PeerRefusedError("a block has another size")
-    return AnswerHead(bool(number), found, bytes(data[ANSWER.size :]))
+    return AnswerHead(bool(number), length, bytes(data[ANSWER.size :]))
 
 
 def check_answer(

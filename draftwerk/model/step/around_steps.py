@@ -36,13 +36,13 @@ def noting_use(
     shared, block_size = parts.shared, parts.pages.block_size
 
     def noting(proposal: Proposal) -> Verdict:
-        found: list[int] = []
+        used: list[int] = []
         for row in proposal.round.rows:
             known = row.new_sequence is None and row.blend is None
             first = row.start // block_size if known else 0
-            found += row.blocks[first:]
-            found += row.window_blocks[first:]
-        shared.use(found)
+            used += row.blocks[first:]
+            used += row.window_blocks[first:]
+        shared.use(used)
         return step(proposal)
 
     return noting

@@ -194,8 +194,8 @@ class DraftRunner:
         chains = self.parts.chains
         if chains is None:
             return self._extend(logits, guesses)
-        asked = [(guess, self._wanted(guess)) for guess in guesses]
-        whole = [(guess, wanted) for guess, wanted in asked if wanted and chains.serves(wanted)]
+        questions = [(guess, self._wanted(guess)) for guess in guesses]
+        whole = [(guess, wanted) for guess, wanted in questions if wanted and chains.serves(wanted)]
         arrived = chains.begin(logits, [wanted for _, wanted in whole])
         served = {guess.index for guess, _ in whole}
         self._extend(logits, [guess for guess in guesses if guess.index not in served])
@@ -214,11 +214,11 @@ class DraftRunner:
     def _extend(self, logits: Tensor, guesses: list[Guess]) -> None:
         """Extend chains by one token at a time, the rows together."""
         while guesses:
-            asked = [
+            questions = [
                 (guess, request) for guess in guesses if (request := guess.request()) is not None
             ]
-            tokens = self.backend.choose(logits, [request for _, request in asked])
-            pairs = zip(asked, tokens, strict=True)
+            tokens = self.backend.choose(logits, [request for _, request in questions])
+            pairs = zip(questions, tokens, strict=True)
             guesses = [guess for (guess, _), token in pairs if guess.advance(token)]
             builder = BatchBuilder(self.pages.block_size)
             for guess in guesses:
@@ -226,6 +226,6 @@ class DraftRunner:
                 newest = guess.tokens[-1]
                 guess.logits_row = builder.add([newest], slot, guess.row.blocks, NO_DRAFT, True)
                 guess.reading.guesses.append(newest)
-            found = self._run(builder)
-            if found is not None:
-                logits = found
+            next_logits = self._run(builder)
+            if next_logits is not None:
+                logits = next_logits

@@ -21,18 +21,18 @@ class BeamCandidates(StepOption):
     backend: Backend
 
     def report(self, step: StepProgress) -> None:
-        asked: list[tuple[RowWalk, CandidateRequests]] = []
+        questions: list[tuple[RowWalk, CandidateRequests]] = []
         for walk in [walk for walk in step.walks if not walk.plan.decides]:
             try:
-                asked.append((walk, candidate_requests(walk.plan)))
+                questions.append((walk, candidate_requests(walk.plan)))
             except BadGrammar as error:
                 step.fail(walk, f"the grammar cannot be followed: {error}")
-        if not asked:
+        if not questions:
             return
-        requests = [request for _, row in asked for request in row if request is not None]
+        requests = [request for _, row in questions for request in row if request is not None]
         assert step.logits is not None
         answers = iter(self.backend.candidates(step.logits, requests))
-        for walk, row in asked:
+        for walk, row in questions:
             candidates = tuple(() if request is None else next(answers) for request in row)
             step.tell(walk.plan, candidates=candidates)
 
@@ -46,8 +46,8 @@ def candidate_requests(plan: RowPlan) -> CandidateRequests:
     paths: list[list[int]] = [[]]
     for token, parent in zip(plan.draft.tokens, plan.draft.parents, strict=True):
         paths.append([*paths[parent + 1], token])
-    asked = paths[1:] if plan.begins_known else paths
-    return [_candidate_request(plan, plan.first + index, path) for index, path in enumerate(asked)]
+    wanted = paths[1:] if plan.begins_known else paths
+    return [_candidate_request(plan, plan.first + index, path) for index, path in enumerate(wanted)]
 
 
 def _candidate_request(

@@ -49,10 +49,10 @@ def lead(logits: Tensor, request: SamplingRequest, winner: int, other: int) -> f
     if request.is_greedy:
         return float(scores[winner] - scores[other])
     tokens, values = truncated(scores / sampling.temperature, sampling)
-    found = dict(zip(tokens.tolist(), values.tolist(), strict=True))
-    if other not in found:
+    score_by_token = dict(zip(tokens.tolist(), values.tolist(), strict=True))
+    if other not in score_by_token:
         return inf
     noise = (
         gumbel(sampling.seed, sampling.branch, request.position, each) for each in (winner, other)
     )
-    return found[winner] - found[other] + next(noise) - next(noise)
+    return score_by_token[winner] - score_by_token[other] + next(noise) - next(noise)

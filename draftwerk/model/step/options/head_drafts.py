@@ -105,14 +105,21 @@ def _candidates(
     head: BoundHead[Drafter], step: StepProgress, branches: Sequence[RowWalk]
 ) -> Iterator[tuple[RowPlan, HeadCandidates]]:
     """Yield the head's candidates where beam searches probably continue."""
-    positions = [one for search in _searches(branches) for one in _positions(step, search)]
+    positions = [
+        position for search in _searches(branches) for position in _positions(step, search)
+    ]
     if not positions:
         return
-    rows = [one.logits_row for one in positions]
-    found = head.step(head.states[rows], [one.survivor.token for one in positions], BEST)
-    for one, tokens, logprobs in zip(positions, found.tokens, found.logprobs, strict=True):
+    rows = [position.logits_row for position in positions]
+    guesses = head.step(
+        head.states[rows], [position.survivor.token for position in positions], BEST
+    )
+    for position, tokens, logprobs in zip(positions, guesses.tokens, guesses.logprobs, strict=True):
         offered = tuple(zip(tokens, logprobs, strict=True))
-        yield one.plan, HeadCandidates(one.survivor.node, one.survivor.token, offered)
+        yield (
+            position.plan,
+            HeadCandidates(position.survivor.node, position.survivor.token, offered),
+        )
 
 
 def _positions(step: StepProgress, search: Sequence[RowWalk]) -> Iterator[_BeamPosition]:
@@ -140,9 +147,9 @@ def _verified_branch(step: StepProgress, plan: RowPlan) -> VerifiedBranch:
 
 def _searches(branches: Sequence[RowWalk]) -> list[list[RowWalk]]:
     """Return the branches of each search."""
-    found: dict[int, list[RowWalk]] = {}
+    by_group: dict[int, list[RowWalk]] = {}
     for walk in branches:
         branch = walk.plan.row.branch
         assert branch is not None
-        found.setdefault(branch.group_id, []).append(walk)
-    return list(found.values())
+        by_group.setdefault(branch.group_id, []).append(walk)
+    return list(by_group.values())

@@ -81,13 +81,13 @@ def _tokens_asked(walk: RowWalk) -> list[list[LogprobQuestion]]:
         return []
     rows = [plan.first, *(plan.first + node + 1 for node in walk.path)]
     return [
-        [(row, token, sampling.logprobs), *((row, each, 0) for each in _named(sampling, token))]
+        [(row, token, sampling.logprobs), *((row, other, 0) for other in _named(sampling, token))]
         for row, token in zip(rows, walk.tokens, strict=False)
     ]
 
 
 def _named(sampling: Sampling, token: int) -> list[int]:
-    return [each for each in sampling.logprob_token_ids if each != token]
+    return [other for other in sampling.logprob_token_ids if other != token]
 
 
 def _with_named(found: list[tuple[int, ChosenLogprob]], walk: RowWalk) -> ChosenLogprob:
