@@ -15,12 +15,11 @@ SCRIPT = f"""
 import sys
 from functools import partial
 sys.path.insert(0, {str(ROOT)!r})
-from draftwerk.model.process import worker
-from draftwerk.model.step import speculative_runner
+from draftwerk.model.process import speculative_build, worker
 from draftwerk.speculative.drafting.proposer import Proposer
 from validation.forced_drafts import Everything
 
-speculative_runner.Proposer = partial(Proposer, policy=Everything)
+speculative_build.Proposer = partial(Proposer, policy=Everything)
 worker.main(*sys.argv[1:])
 """
 
