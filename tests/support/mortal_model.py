@@ -19,7 +19,7 @@ from draftwerk.cache.store.block_bytes import BlockBytes
 from draftwerk.cache.store.disk import DiskStore
 from draftwerk.cache.store.page_store import PageStore
 from draftwerk.machine.shared_memory import SharedMemory
-from draftwerk.model.batch.batch import BatchState
+from draftwerk.model.batch.batch import BatchState, RowsBuilder
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
@@ -62,7 +62,8 @@ class MortalModel(LoadedModel):
 
     lease: Lease
 
-    def run(self, builder: BatchBuilder) -> Tensor:
+    def run(self, builder: RowsBuilder) -> Tensor:
+        assert isinstance(builder, BatchBuilder)
         self.lease.pay()
         logits = LoadedModel.run(self, builder)
         states = self.pages.states
