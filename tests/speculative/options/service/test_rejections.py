@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from draftwerk.speculative.options.service.rejections import EXPIRED, Rejections
+from draftwerk.speculative.requests.slo import Deadlines
 
 
 def waiting(expires_s: float, begun: bool = False, cancelled: bool = False) -> Any:
-    deadlines = SimpleNamespace(expires_s=expires_s)
-    return SimpleNamespace(deadlines=deadlines, begun=begun, cancelled=cancelled)
+    return SimpleNamespace(times=Deadlines(expires_s=expires_s), begun=begun, cancelled=cancelled)
 
 
 def rejections(*sequences: Any, running: tuple[Any, ...] = ()) -> Rejections:
