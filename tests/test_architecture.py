@@ -342,7 +342,7 @@ def test_large_classes_are_found(member: str) -> None:
 
 # --- the trunk ------------------------------------------------------------------------------------
 
-CEILINGS = {"files": 40, "lines": 7759, "lines that name an option": 79}
+CEILINGS = {"files": 40, "lines": 7738, "lines that name an option": 79}
 """Of the files that a plain request crosses. They only fall: `python -m validation.trunk`."""
 COMMENTS_MIN = 0.0318
 """Comments by lines of those files; it only rises."""

@@ -15,6 +15,7 @@ import anyio
 
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
+from draftwerk.actors.draft import Drafter
 from draftwerk.actors.engine_parts import (
     MAILBOXES,
     EngineParts,
@@ -31,7 +32,7 @@ from draftwerk.actors.messages import (
     TokenizerMessage,
 )
 from draftwerk.actors.tokenizer import TextLimits, Tokenizer
-from draftwerk.actors.verifier import Drafter, Verifier
+from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.protocol.rounds import Proposal
 from draftwerk.speculative.requests.request import CHOICES_MAX

@@ -1,4 +1,4 @@
-"""The way of a round: draft sources fill it with guesses, and the target model verifies them."""
+"""Verifies proposals with the target model: one forward pass a round."""
 
 from dataclasses import dataclass, field
 
@@ -10,30 +10,7 @@ from draftwerk.actors.messages import CacheMessage, Decided
 from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.machine.cpus import step_aside
-from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.rounds import Proposal, Verdict
-
-
-@dataclass(slots=True)
-class Drafter:
-    """Asks the draft sources for each round."""
-
-    inbox: Inbox[Proposal]
-    """Rounds that have no drafts yet."""
-    verifier: Outbox[Proposal]
-    proposer: Proposer | None
-    """None where the target's process drafts, which knows the newest tokens first: no round comes
-    by here then."""
-    trace: Trace = field(default_factory=Trace)
-
-    async def run(self) -> None:
-        async for proposal in self.inbox:
-            proposer, round_ = self.proposer, proposal.round
-            assert proposer is not None, "the target's process drafts"
-            with self.trace.span("draft", f"round {round_.round_id}"):
-                drafts = proposer.drafts(round_)
-            # One proposal per round under way, and the mailbox holds `pipeline_depth`: never full.
-            self.verifier.send_nowait(Proposal(round_, drafts))
 
 
 @dataclass(slots=True)
@@ -69,6 +46,7 @@ class Verifier:
                     beside.start_soon(self._answers, answered)
                     async for proposal in self.inbox:
                         await self.model.send(proposal)
+                        # Not before it: no answer comes to a round that could not be sent.
                         sent.send_nowait(proposal)
                     # The inbox is over; the watch would never end by itself.
                     beside.cancel_scope.cancel()

@@ -5,8 +5,8 @@ from typing import Any
 import anyio
 import pytest
 
+from draftwerk.actors.draft import Drafter
 from draftwerk.actors.mailbox import mailbox
-from draftwerk.actors.verifier import Drafter
 from draftwerk.speculative.protocol.rounds import NO_DRAFT, Proposal, Round, chain
 
 
