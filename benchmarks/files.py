@@ -44,8 +44,8 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.isa import ISAS, VARIABLE, chosen
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.trials import ALL_LOOPS, model_shape
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Sampling
 
 PROMPT_TOKENS = 32
 PREFILL_TOKENS = 512

@@ -22,7 +22,7 @@ from gguf.quants import dequantize
 from torch import Tensor
 from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
-from draftwerk.speculative.sampling.params import Sampling, choose  # the rule: 40 lines
+from draftwerk.speculative.sampling import Sampling, choose  # the rule: 40 lines
 
 BLOCK_SIZE = 16  # tokens in a block of keys and values
 ROUND_TOKENS = 64  # tokens computed in a round, over all rows

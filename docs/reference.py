@@ -13,7 +13,7 @@ from msgspec import Struct
 from docs.markdown import Rows, listed
 from docs.request_fields import addresses, fields
 from draftwerk.actors.monitoring.snapshot import ClusterFigures, Snapshot
-from draftwerk.actors.text import TextTools
+from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.api.admin.metrics import MetricsCollector, shelving
 from draftwerk.api.cli.flag_groups import FLAG_GROUPS
 from draftwerk.api.openai.responses import responses_events

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from draftwerk.python_api.outputs import CompletionOutput, OutputDelta, RequestOutput, TextScore
     from draftwerk.python_api.sampling_params import SamplingParams
     from draftwerk.settings.setting_fields import ConfigError
-    from draftwerk.speculative.requests.request import Speculation
+    from draftwerk.speculative.request import Speculation
 
 __all__ = [
     "LLM",
@@ -42,7 +42,7 @@ _MODULES = {
     "RequestFailedError": "python_api.errors",
     "RequestOutput": "python_api.outputs",
     "SamplingParams": "python_api.sampling_params",
-    "Speculation": "speculative.requests.request",
+    "Speculation": "speculative.request",
     "TextScore": "python_api.outputs",
     "__version__": "machine.version",
 }

@@ -55,7 +55,7 @@ MARKERS = {
     "python_api/test_llm.py": "processes",
     "pictures": "model",
     "quantising": "model",
-    "speculative/sampling/test_distribution.py": "slow",
+    "speculative/test_distribution.py": "slow",
     "system/test_default_model.py": "default_model",
     "system": "processes",
     "training": "model",

@@ -20,7 +20,7 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.options.beams.decisions import BeamRules
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.support.beams.beam_searching import Found, Server, found_by_transformers
 from tests.support.runners import build_runner
 from training.bf16_copy import bf16_copy

@@ -28,8 +28,8 @@ from draftwerk.speculative.replies.argument_schemas import (
 from draftwerk.speculative.replies.formats import ArgumentFormat, CallFormat, ReplyFormat
 from draftwerk.speculative.replies.grammar import ReplyRules, reply_grammar
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Sampling
 from tests.support.tiny_models import save_tiny_with_text
 from validation.random_schemas import Schema, arrays, objects
 from validation.schemas import SchemaOutcome, altered, command, decoded, fault, run, show

@@ -34,10 +34,10 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
-from draftwerk.speculative.requests.request import Speculation
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.request import Speculation
+from draftwerk.speculative.rounds import NO_DRAFT
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits
 from tests.support.chi_square import least, p_value
 from tests.support.runners import build_runner
 from tests.support.thread_device import ThreadDevice

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from draftwerk.speculative.drafting.budget import choose_nodes
 from draftwerk.speculative.drafting.policy import candidate_nodes
 from draftwerk.speculative.drafting.prepared import Prepared
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     Draft,
     Round,

@@ -24,8 +24,8 @@ from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Sampling
 from tests.support.proposing import Reckless
 from tests.support.runners import build_runner
 from tests.support.toy import ToyText

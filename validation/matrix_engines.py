@@ -13,13 +13,13 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     Draft,
     Proposal,
     Round,
     Verdict,
 )
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.scheduler import RoundLimits
 from tests.support.runners import build_runner
 from tests.support.thread_device import ThreadDevice
 from tests.support.toy import ToyText

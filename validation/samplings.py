@@ -1,6 +1,6 @@
 """Distributions that set every sampling parameter, each in one and then in pairs."""
 
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 
 SAMPLINGS: dict[str, Sampling] = {
     "greedy": Sampling(temperature=0.0),

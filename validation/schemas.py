@@ -35,9 +35,9 @@ from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.replies.argument_schemas import BadSchema
 from draftwerk.speculative.replies.parser import ReplyPart, joined_parts
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Grammar, Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Grammar, Sampling
+from draftwerk.speculative.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.runners import build_runner
 from tests.support.thread_device import ThreadDevice

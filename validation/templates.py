@@ -21,12 +21,12 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from draftwerk.actors.client_prompts import ChatMessage, ToolCall
 from draftwerk.model.text.templates.call_formats import is_read
 from draftwerk.model.text.templates.chat_template import TemplateRefused
 from draftwerk.model.text.templates.own_tools import has_calls
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.replies.formats import written
+from draftwerk.speculative.requests.client_prompts import ChatMessage, ToolCall
 from tests.support.small_tokenizers import byte_level
 
 VARIABLE = "DRAFTWERK_TEMPLATES"

@@ -21,8 +21,8 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, chain
+from draftwerk.speculative.sampling import Sampling
 from tests.support.model_driver import Driver, Live, random_tree
 from tests.support.runners import build_draft_runner, build_runner
 from training.bf16_copy import bf16_copy

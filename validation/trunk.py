@@ -1,10 +1,11 @@
-"""Measure the trunk: the files that a plain request crosses, and how many of their lines name an
-option.
+"""Measure the trunk, and how many of its lines name an option.
 
     python -m validation.trunk
 
-prints the figures, and by option how many lines name it. trunk.txt lists the files. The ceilings
-are those of tests/test_architecture.py.
+prints the figures, and by option how many lines name it: of the trunk, which is the files at the
+roots of actors, speculative and cache, and of all files that a plain request crosses between the
+engine and the forward pass, which crossed.txt lists. The ceilings are those of
+tests/test_architecture.py.
 """
 
 import ast
@@ -12,14 +13,21 @@ import io
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "draftwerk"
 PACKAGES = (PACKAGE, ROOT / "cluster" / "draftwerk_cluster", ROOT / "tools" / "draftwerk_tools")
-TRUNK = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").split()
-"""From the engine to the forward pass, below the package."""
+TRUNK = [
+    f"{room}/{file.name}"
+    for room in ("actors", "speculative", "cache")
+    for file in sorted((PACKAGE / room).glob("*.py"))
+    if file.name != "__init__.py"
+]
+"""Paths below the package."""
+CROSSED = Path(__file__).with_name("crossed.txt").read_text(encoding="utf-8").split()
+"""From the engine to the forward pass: of the trunk most, and what it stands on."""
 OPTIONS = {
     "windows": r"window",
     "recurrent states": r"\bstates?\b|state_slots|RowState|StateR|SequenceStates|BatchState",
@@ -37,7 +45,8 @@ OPTIONS = {
 }
 """Each with the words that name it."""
 OTHER_MEANINGS = {
-    "speculative/sampling/": ("beams",),
+    "speculative/sampling.py": ("beams",),
+    "speculative/gumbel.py": ("beams",),
     "speculative/sources/tree.py": ("beams",),
     "speculative/verify.py": ("run-ahead",),
     "model/reference/sampler.py": ("beams",),
@@ -50,11 +59,11 @@ DIRECTIVES = ("# noqa", "# type:", "# pyright:", "# fmt:")
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 
-def trunk_lines() -> tuple[int, int]:
-    """Return how many lines the files of the trunk have beside those that are comments alone, and
-    how many comments, which are to explain and shall not be saved."""
+def trunk_lines(files: Iterable[str] = TRUNK) -> tuple[int, int]:
+    """Return how many lines the files have beside those that are comments alone, and how many
+    comments, which are to explain and shall not be saved."""
     lines = comments = 0
-    for file in TRUNK:
+    for file in files:
         text = (PACKAGE / file).read_text(encoding="utf-8")
         lines += sum(not line.lstrip().startswith("#") for line in text.splitlines())
         comments += sum(
@@ -84,7 +93,7 @@ def code_lines(source: str) -> Iterator[str]:
 
 
 def options_named(file: str, line: str) -> list[str]:
-    """Return the options that a line of a file of the trunk names."""
+    """Return the options that a line of a file names."""
     others = {
         name for room in OTHER_MEANINGS if file.startswith(room) for name in OTHER_MEANINGS[room]
     }
@@ -93,11 +102,11 @@ def options_named(file: str, line: str) -> list[str]:
     ]
 
 
-def branches() -> tuple[int, int, Counter[str]]:
-    """Return how many lines of code the trunk has, how many name an option, and which."""
+def branches(files: Iterable[str] = TRUNK) -> tuple[int, int, Counter[str]]:
+    """Return how many lines of code the files have, how many name an option, and which."""
     code = naming = 0
     named = Counter[str]()
-    for file in TRUNK:
+    for file in files:
         for line in code_lines((PACKAGE / file).read_text(encoding="utf-8")):
             options = options_named(file, line)
             named.update(options)
@@ -127,13 +136,14 @@ def first_words() -> Counter[str]:
 
 def main() -> None:
     """Print all figures."""
-    code, naming, named = branches()
     words = first_words()
-    lines, comments = trunk_lines()
-    print(f"{len(TRUNK)} files, {lines} lines, {comments} of comments: {comments / lines:.1%}")
-    print(f"{naming} of {code} lines of code name an option, {100 * naming / code:.1f} %:")
-    for name, count in named.most_common():
-        print(f"    {name} {count}")
+    for title, files in (("trunk", TRUNK), ("crossed", CROSSED)):
+        code, naming, named = branches(files)
+        lines, comments = trunk_lines(files)
+        print(f"{title}: {len(files)} files, {lines} lines, {comments} of comments", end=": ")
+        print(f"{comments / lines:.1%}; {naming} of {code} lines of code name an option:")
+        for name, count in named.most_common():
+            print(f"    {name} {count}")
     print("first words of docstrings:", *(f"{word} {words[word]}" for word in DISCOURAGED))
 
 

@@ -17,8 +17,8 @@ from benchmarks.support.engine import Answer, chat, engine, generate
 from benchmarks.support.prompts import QUESTIONS
 from draftwerk.actors.engine import Engine
 from draftwerk.api.shared.config import Settings
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Sampling
 
 
 def options(arguments: argparse.Namespace, speculated: bool) -> Options:

@@ -12,7 +12,7 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.rounds import NO_DRAFT
 
 SHAPE = {
     **{"hidden_size": 2048, "layer_count": 4, "num_heads": 32, "head_size": 64},

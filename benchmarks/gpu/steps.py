@@ -19,8 +19,8 @@ from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.gpu.build import GpuSettings, gpu_parts
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.loaded_model import LoadedModel
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, chain
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, chain
+from draftwerk.speculative.sampling import Sampling
 
 
 def shape_of_8b(**changes: Any) -> ModelConfig:

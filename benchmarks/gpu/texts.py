@@ -18,8 +18,8 @@ from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Failed
 from draftwerk.api.shared.config import Settings
 from draftwerk.model.native.isa import NONE, VARIABLE
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Sampling
 
 PROMPTS = (
     "Explain how a bicycle stays upright.",

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from benchmarks.support.bench import ResultTable, middle, parser, run, show
 from benchmarks.support.engine import engine, generate
-from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine
 from draftwerk.api.shared.config import Settings
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage
+from draftwerk.speculative.sampling import Sampling
 
 RULE = "Rule {}: answer item {} briefly, and only if it was asked for. "
 

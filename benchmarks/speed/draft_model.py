@@ -35,8 +35,8 @@ from draftwerk.model.process.step_trials import verification
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.drafting.controller import MODEL_MAX
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 
 WAYS = {

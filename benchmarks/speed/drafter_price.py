@@ -29,8 +29,8 @@ from benchmarks.support.engine import engine
 from benchmarks.support.paired import Uncertain, ratio
 from draftwerk.actors.engine import Engine
 from draftwerk.api.shared.config import Settings
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Sampling
 
 DRAFTERS = ("wrong", "right")
 WARM_RUNS = 2

@@ -27,8 +27,8 @@ from benchmarks.support.processes import ProcessorTime, thread_time, threads_tim
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended
 from draftwerk.api.shared.config import Settings
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Sampling
 
 TOPICS = (
     "rivers bread clocks foxes glass snow maps violins lanterns bees harbours ink deserts comets "

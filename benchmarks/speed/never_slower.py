@@ -36,8 +36,8 @@ from benchmarks.support.paired import Uncertain, location, ratio
 from benchmarks.support.prompts import by_category
 from draftwerk.actors.engine import Engine
 from draftwerk.api.shared.config import Settings
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Sampling
 
 ADVERSARIAL = "adversarial"
 HYBRID, EAGLE, DFLASH = "hybrid", "eagle", "dflash"

@@ -26,7 +26,7 @@ from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.requests.slo import NO_SLO, Slo, SloPolicy, read_slo
-from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.scheduler import RoundLimits, Scheduler
 
 BLOCK, BLOCKS, CONTEXT = 16, 4096, 4096
 PROMPT_SHARE = 0.8

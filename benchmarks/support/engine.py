@@ -7,12 +7,12 @@ from time import perf_counter
 
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Failed, SequenceStats
 from draftwerk.api.shared.config import Settings
 from draftwerk.assembly.build import build_engine
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, Prompt
 
 
 @asynccontextmanager

@@ -7,12 +7,12 @@ from math import inf
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.work import NO_LOAD, ModelShape, StepLoad
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
-from draftwerk.speculative.requests.request import SequenceRequest
+from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.requests.slo import NO_SLO, Deadlines, Slo
-from draftwerk.speculative.requests.text_sequence import TextSequence
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Scheduler
+from draftwerk.speculative.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import Scheduler
+from draftwerk.speculative.text_sequence import TextSequence
 
 STOP = 0
 SHAPE = ModelShape(

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import anyio
 import msgspec
 
-from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.mailbox import Inbox, receive_all
 from draftwerk.actors.messages import Cancel, Delta, Ended, Event, Failed
-from draftwerk.speculative.requests.checked_options import OptionsError
+from draftwerk.actors.requests.checked_options import OptionsError
+from draftwerk.actors.requests.errors import DrainingError, OverloadedError
 from draftwerk_cluster.frame_stream import FrameStream, LinkLostError
 from draftwerk_cluster.protocol import (
     Depart,

@@ -9,7 +9,7 @@ from draftwerk.actors.monitoring.snapshot import (
     Snapshot,
 )
 from draftwerk.actors.monitoring.sums import added, counted, summed
-from draftwerk.speculative.scheduler.stats import SchedulerLoad
+from draftwerk.speculative.load.stats import SchedulerLoad
 
 
 def merged(

@@ -13,8 +13,8 @@ from struct import pack
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Failed
 from draftwerk.api.shared.ports import ServedModel
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.sampling import Sampling
 
 PROMPT_TOKENS = 161
 """Ten blocks and one token: several chunks, and attention over more than one block."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from draftwerk.actors.ledger import Entry
+from draftwerk.actors.requests.ledger import Entry
 from draftwerk_cluster.replica_link import ReplicaLink
 from draftwerk_cluster.replica_load import Reservation
 

@@ -19,19 +19,19 @@ from functools import partial
 import anyio
 import msgspec
 
-from draftwerk.actors.admitting import check_request, events_max
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.devices.device import ThreadWorker, Worker
-from draftwerk.actors.ledger import SUSPICION_MAX, Entry
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import Event, Submit
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.snapshot import Snapshot
-from draftwerk.actors.prompt_encoding import located, prompt_field, tokens_of
-from draftwerk.actors.text import TextTools
+from draftwerk.actors.requests.admitting import check_request, events_max
+from draftwerk.actors.requests.ledger import SUSPICION_MAX, Entry
+from draftwerk.actors.texts.prompt_encoding import located, prompt_field, tokens_of
+from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.actors.tokenizer import TEXTS_AT_ONCE
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.scheduler.running_set import ComputedCount
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Prompt
+from draftwerk.speculative.running_set import ComputedCount
 from draftwerk_cluster.merging import merged
 from draftwerk_cluster.placed_request import PlacedRequest
 from draftwerk_cluster.placements import Placements

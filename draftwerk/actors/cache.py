@@ -21,11 +21,11 @@ from draftwerk.actors.messages import (
     SequenceStats,
 )
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.speculative.protocol.rounds import Proposal
-from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
-from draftwerk.speculative.scheduler.opening import SequenceFactory
-from draftwerk.speculative.scheduler.scheduler import Scheduler
-from draftwerk.speculative.scheduler.scheduling_policy import Rejection
+from draftwerk.speculative.opening import SequenceFactory
+from draftwerk.speculative.rounds import Proposal
+from draftwerk.speculative.scheduler import Scheduler
+from draftwerk.speculative.scheduling_policy import Rejection
+from draftwerk.speculative.sequence import Sequence, SequenceProgress
 
 
 @dataclass(slots=True)

@@ -7,8 +7,6 @@ from typing import assert_never
 import anyio
 from anyio.lowlevel import checkpoint
 
-from draftwerk.actors.choice_text import ChoiceText, logprob_text, open_choice
-from draftwerk.actors.further_texts import delta_fields, ended_fields, stopped
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import (
     Accepted,
@@ -27,7 +25,9 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.actors.monitoring.request_stages import RequestStages, stage_spans
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.actors.text import TextTools
+from draftwerk.actors.texts.choice_text import ChoiceText, logprob_text, open_choice
+from draftwerk.actors.texts.further_texts import delta_fields, ended_fields, stopped
+from draftwerk.actors.texts.text_tools import TextTools
 
 PIECES_MAX = 8
 """Between two turns of the event loop: no other actor waits for the text of a whole round."""

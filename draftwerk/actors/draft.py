@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import Proposal
+from draftwerk.speculative.rounds import Proposal
 
 
 @dataclass(slots=True)

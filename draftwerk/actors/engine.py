@@ -9,19 +9,19 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio
 
-from draftwerk.actors.admitting import check_request, events_max
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.devices.restarts import report, without_bugs
 from draftwerk.actors.engine_parts import EngineParts, Measurements
-from draftwerk.actors.ledger import Ledger
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import Event, Submit, TokenizerMessage
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
 from draftwerk.actors.pipeline import Pipeline
+from draftwerk.actors.requests.admitting import check_request, events_max
+from draftwerk.actors.requests.ledger import Ledger
 from draftwerk.speculative.costs.step_cost import StepCost
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.bounds import WIDTH_MAX
+from draftwerk.speculative.parameters.bounds import WIDTH_MAX
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Prompt
 
 FLUSH_S = 10.0
 """For what attachments have not kept yet when the server ends."""

@@ -4,7 +4,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from draftwerk.actors.audit import Audit
 from draftwerk.actors.devices.device import Device, ThreadWorker, Worker
 from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.mailbox import Outbox
@@ -14,19 +13,20 @@ from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
 from draftwerk.actors.monitoring.request_stages import RequestStages
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.actors.text import TextTools
+from draftwerk.actors.requests.audit import Audit
+from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools, KindSizes
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
-from draftwerk.speculative.scheduler.opening import OptionSet
-from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.scheduler.scheduling_policy import PolicyFactory
-from draftwerk.speculative.scheduler.size_limits import MemorySizes
-from draftwerk.speculative.scheduler.stats import SchedulerStats
+from draftwerk.speculative.load.size_limits import MemorySizes
+from draftwerk.speculative.load.stats import SchedulerStats
+from draftwerk.speculative.opening import OptionSet
+from draftwerk.speculative.rounds import Proposal, Verdict
+from draftwerk.speculative.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.scheduling_policy import PolicyFactory
 
 MAILBOXES = ("tokenizer", "cache", "draft", "verifier", "detokenizer", "ledger")
 """By the name of the reader, in the order the data flows."""

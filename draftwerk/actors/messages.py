@@ -2,13 +2,13 @@
 
 import msgspec
 
-from draftwerk.actors.client_prompts import Prompt
-from draftwerk.speculative.protocol.rounds import ChosenLogprob, Draft, Verdict
 from draftwerk.speculative.replies.parser import ReplyPart
+from draftwerk.speculative.request import EncodedRequest, Options
+from draftwerk.speculative.requests.client_prompts import Prompt
 from draftwerk.speculative.requests.further_outputs import NOTHING_FURTHER, FurtherOutputs
 from draftwerk.speculative.requests.pooling import PoolingOutput
-from draftwerk.speculative.requests.request import EncodedRequest, Options
 from draftwerk.speculative.requests.times import StageTimes
+from draftwerk.speculative.rounds import ChosenLogprob, Draft, Verdict
 
 
 class ActorMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):

@@ -23,7 +23,6 @@ from draftwerk.actors.engine_parts import (
     cache_pools,
     memory_sizes,
 )
-from draftwerk.actors.ledger import Ledger
 from draftwerk.actors.mailbox import Mailbox
 from draftwerk.actors.messages import (
     CacheMessage,
@@ -31,13 +30,14 @@ from draftwerk.actors.messages import (
     RouterMessage,
     TokenizerMessage,
 )
+from draftwerk.actors.requests.ledger import Ledger
 from draftwerk.actors.tokenizer import TextLimits, Tokenizer
 from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.tables import BlockNamer
-from draftwerk.speculative.protocol.rounds import Proposal
-from draftwerk.speculative.requests.request import CHOICES_MAX
-from draftwerk.speculative.scheduler.opening import SequenceFactory
-from draftwerk.speculative.scheduler.scheduler import Scheduler
+from draftwerk.speculative.opening import SequenceFactory
+from draftwerk.speculative.request import CHOICES_MAX
+from draftwerk.speculative.rounds import Proposal
+from draftwerk.speculative.scheduler import Scheduler
 
 INSPECT_S = 5.0
 

@@ -7,9 +7,7 @@ from typing import TypeVar, assert_never
 
 import anyio
 
-from draftwerk.actors.client_prompts import ENCODE_S, RETRY_MS
 from draftwerk.actors.devices.device import Worker
-from draftwerk.actors.grammar_checks import GrammarChecks, UncheckedError, UnfollowedError
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import (
     CacheMessage,
@@ -20,13 +18,15 @@ from draftwerk.actors.messages import (
     TokenizerMessage,
 )
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.actors.prompt_encoding import encoded_prompt, prompt_field
-from draftwerk.actors.text import TextTools
-from draftwerk.speculative.requests.request import Options
+from draftwerk.actors.texts.grammar_checks import GrammarChecks, UncheckedError, UnfollowedError
+from draftwerk.actors.texts.prompt_encoding import encoded_prompt, prompt_field
+from draftwerk.actors.texts.text_tools import TextTools
+from draftwerk.speculative.load.size_limits import UNBOUNDED, MemorySizes
+from draftwerk.speculative.opening import RequestCheck
+from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import ENCODE_S, RETRY_MS
 from draftwerk.speculative.requests.times import StageTimes
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
-from draftwerk.speculative.scheduler.opening import RequestCheck
-from draftwerk.speculative.scheduler.size_limits import UNBOUNDED, MemorySizes
 
 TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""

@@ -10,7 +10,7 @@ from draftwerk.actors.messages import CacheMessage, Decided
 from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.machine.cpus import step_aside
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+from draftwerk.speculative.rounds import Proposal, Verdict
 
 
 @dataclass(slots=True)

@@ -13,12 +13,11 @@ from time import perf_counter
 import anyio
 from anyio import to_thread
 
-from draftwerk.actors.audit import Audit
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.process import ModelRefusedError
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
-from draftwerk.actors.recoveries import Recoveries
+from draftwerk.actors.requests.audit import Audit
 from draftwerk.api.shared.ports import RunningServer
 from draftwerk.assembly.loading.loaded_models import (
     NOTHING_KNOWN,
@@ -31,6 +30,7 @@ from draftwerk.assembly.loading.model_infos import Report, located, read_infos
 from draftwerk.assembly.memory_demand import drafting_words
 from draftwerk.assembly.model_processes import target_process
 from draftwerk.assembly.plan import demand_of, plan
+from draftwerk.assembly.recoveries import Recoveries
 from draftwerk.assembly.round_limits import MeasuredModel, round_limits
 from draftwerk.assembly.second_tier import SecondTier, ToldPeers, handing_over, second_tier
 from draftwerk.assembly.start_stages import StartStages
@@ -39,10 +39,10 @@ from draftwerk.model.native.gumbel import fastest
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.opening import Extension
 from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.frames import Ready
-from draftwerk.speculative.scheduler.opening import Extension
 from draftwerk.speculative.sources.store import OutputStores
 
 

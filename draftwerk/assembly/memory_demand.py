@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from draftwerk.assembly.memory_room import free_memory, loading_bytes
-from draftwerk.cache.kv_formats import KV_FORMATS
+from draftwerk.cache.pages.kv_formats import KV_FORMATS
 from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.settings.engine_settings import EngineSettings
 

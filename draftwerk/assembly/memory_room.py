@@ -7,7 +7,7 @@ from draftwerk.machine.host import free_bytes, gpu_free_bytes
 from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.scheduler import RoundLimits
 
 KV_SHARE = 0.75
 """The share that `--kv-memory auto` takes of the memory that the models leave."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from draftwerk.cache.page_layout import PageLayout
+    from draftwerk.cache.pages.page_layout import PageLayout
     from draftwerk.speculative.protocol.frames import Ready
 
 MB = 10**6

@@ -15,7 +15,7 @@ from draftwerk.actors.devices.forking import ForkServer, can_fork
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
-from draftwerk.cache.page_layout import memory_bytes
+from draftwerk.cache.pages.page_layout import memory_bytes
 from draftwerk.machine.child_python import python_command
 from draftwerk.machine.host import available_bytes, proportional_bytes
 from draftwerk.machine.shared_memory import SharedMemory
@@ -27,7 +27,7 @@ from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.protocol.forks import ForkedModel, Order
 from draftwerk.speculative.protocol.frames import Ready
 from draftwerk.speculative.protocol.journal import MoveJournal
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+from draftwerk.speculative.rounds import Proposal, Verdict
 
 FORK_SERVER = "draftwerk.model.process.fork_server"
 TargetDevice = ProcessDevice[Proposal, Verdict] | RecoveringTarget

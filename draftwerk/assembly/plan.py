@@ -24,7 +24,7 @@ from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, bytes_of
 from draftwerk.speculative.options.service.round_sizes import ROWS_ALWAYS
 from draftwerk.speculative.requests.slo import read_slo
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import SETTINGS, WITHOUT_MODEL, need_topk
 
 SUCCESSORS = 16

@@ -18,7 +18,7 @@ from draftwerk.speculative.options.service.round_sizes import (
     tokens_of,
 )
 from draftwerk.speculative.protocol.frames import Ready
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.scheduler import RoundLimits
 
 
 class MeasuredModel(NamedTuple):

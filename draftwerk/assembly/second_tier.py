@@ -12,9 +12,9 @@ from anyio.abc import SocketListener
 
 from draftwerk.actors.tier_two.peer_door import PeerServer, listen, port_of
 from draftwerk.actors.tier_two.peer_links import PeerLinks
-from draftwerk.actors.tier_two_actors import TierTwoStores
+from draftwerk.actors.tier_two.tier_two_actors import TierTwoStores
 from draftwerk.assembly.model_processes import ModelMemory
-from draftwerk.cache.page_layout import PageLayout
+from draftwerk.cache.pages.page_layout import PageLayout
 from draftwerk.cache.store.block_bytes import BlockBytes
 from draftwerk.cache.store.block_record import FINGERPRINT_BYTES
 from draftwerk.cache.store.disk import DiskStore, name_key

@@ -11,7 +11,7 @@ from collections.abc import Iterable, KeysView
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
-from draftwerk.cache.replacement import CostAware, Origin
+from draftwerk.cache.eviction.replacement import CostAware, Origin
 
 NOWHERE = Origin()
 

@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.replacement import Origin
+from draftwerk.cache.eviction.replacement import Origin
 
 ROOT = bytes(16)
 """The name before the first block: as long as any other, so no name space can pose as a parent."""

@@ -26,8 +26,8 @@ from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.step.whole_prompts import Step
 from draftwerk.pictures.placeholders import place_of
 from draftwerk.pictures.positions import Stretch, base_at, rotary_positions, stretches
-from draftwerk.speculative.protocol.rounds import NewSequence, Proposal, Row, Verdict
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
+from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
+from draftwerk.speculative.rounds import NewSequence, Proposal, Row, Verdict
 
 OPEN_MAX = 64
 """Pictures whose rows are mapped at once."""

@@ -17,7 +17,7 @@ from draftwerk.pictures.placeholders import (
     placeholders,
     without_placeholders,
 )
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
+from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 
 GONE = (
     "a picture of an earlier turn is kept no more: send the whole conversation with its pictures, "

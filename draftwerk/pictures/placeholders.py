@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
+from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 
 ROW_BITS = 14
 ROWS_MAX = 2**ROW_BITS

@@ -24,7 +24,7 @@ from draftwerk.pictures.picture_store import KeptPicture, PictureStore
 from draftwerk.pictures.placeholders import DIGEST_BYTES, mark_of
 from draftwerk.pictures.receipt_pictures import placed, told
 from draftwerk.pictures.tower_messages import PictureRead, PictureWork
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
+from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 
 NOT_BESIDE = ("blend", "prompt_logprobs", "return_token_ids", "suffix")
 """Fields that tell of a prompt's tokens, or change these."""

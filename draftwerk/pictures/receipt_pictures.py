@@ -6,7 +6,7 @@ from itertools import groupby
 from draftwerk.api.shared.ports import PictureFault, ReceiptPicture
 from draftwerk.pictures.picture_store import KeptPicture, PictureStore
 from draftwerk.pictures.placeholders import MARK, place_of, placeholders, without_placeholders
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
+from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 
 AGAIN = "it is not among the `pictures` sent along, which verifying needs again"
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from draftwerk.speculative.protocol.rounds import Row
-from draftwerk.speculative.requests.request import EncodedRequest
-from draftwerk.speculative.requests.sequence import RoundPlan
-from draftwerk.speculative.requests.text_sequence import TextSequence
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
-from draftwerk.speculative.scheduler.opening import SequenceFactory
+from draftwerk.speculative.opening import SequenceFactory
+from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
+from draftwerk.speculative.request import EncodedRequest
+from draftwerk.speculative.rounds import Row
+from draftwerk.speculative.sequence import RoundPlan
+from draftwerk.speculative.text_sequence import TextSequence
 
 
 @dataclass(eq=False)

@@ -5,7 +5,7 @@ from os import PathLike, fspath
 from typing import Literal, TypedDict, cast
 
 from draftwerk.api.shared.config import Settings
-from draftwerk.cache.kv_formats import KvDtype
+from draftwerk.cache.pages.kv_formats import KvDtype
 from draftwerk.settings.engine_checks import approximated, check_engine
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError, converted, fields_of

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.client_prompts import ToolCall
 from draftwerk.actors.messages import Delta, Ended, TokenText
 from draftwerk.api.responses.answers import AnswerParts, call_id_of
 from draftwerk.api.shared.request_timer import RequestTimer
 from draftwerk.api.shared.usage import RequestMetrics, Usage
 from draftwerk.speculative.replies.parser import PartKind
+from draftwerk.speculative.requests.client_prompts import ToolCall
 
 SHOWN_CHOICES, SHOWN_CHARACTERS = 6, 300
 """Texts that a notebook shows of an output, and characters of each."""

@@ -8,7 +8,6 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Prompt as EnginePrompt
 from draftwerk.api.openai.chat_prompt import chat_prompt
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.api.openai.translate import completion_prompts, options
@@ -24,7 +23,8 @@ from draftwerk.api.shared.handling import RequestContext
 from draftwerk.api.shared.ports import ServedModel
 from draftwerk.python_api.errors import ClosedError, RequestError, RequestFailedError
 from draftwerk.python_api.sampling_params import GRAMMAR_FIELDS, ParamsBody, SamplingParams
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.requests.client_prompts import Prompt as EnginePrompt
+from draftwerk.speculative.sampling import Grammar
 
 Conversation = Sequence[Mapping[str, object]]
 """Messages, each with a `role` and a `content`."""

@@ -9,8 +9,8 @@ from msgspec import Meta
 
 from draftwerk.api.openai.schema import OpenAIBody
 from draftwerk.python_api.errors import RequestError
-from draftwerk.speculative.requests.request import Speculation
-from draftwerk.speculative.sampling.fields import SamplingFields
+from draftwerk.speculative.parameters.fields import SamplingFields
+from draftwerk.speculative.request import Speculation
 
 GRAMMAR_FIELDS = ("json_schema", "json_object", "regex", "grammar")
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from msgspec import Meta, Struct
 
-from draftwerk.cache.kv_formats import KV_FORMATS, NATIVE_KV_FORMATS
+from draftwerk.cache.pages.kv_formats import KV_FORMATS, NATIVE_KV_FORMATS
 from draftwerk.speculative.requests.declared_segments import RATIO, RULE, Blend, RuleName
 
 ApproximatedPart = Literal["weights", "kv", "attention", "reuse"]

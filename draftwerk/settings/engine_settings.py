@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from draftwerk.cache.kv_formats import NATIVE_KV_FORMATS, KvDtype
+from draftwerk.cache.pages.kv_formats import NATIVE_KV_FORMATS, KvDtype
 from draftwerk.settings.approximations import AppliedApproximation, served_approximations
 from draftwerk.settings.setting_fields import (
     SIZE_METAVAR,

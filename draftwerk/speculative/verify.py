@@ -12,7 +12,7 @@ beforehand, so any draft gives the same text. Two twins do the same for a whole 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.rounds import Draft
 
 __all__ = ["TreeWalk", "accept"]
 

@@ -3,10 +3,10 @@
 from codecs import getincrementaldecoder
 from collections.abc import Sequence
 
-from draftwerk.actors.client_prompts import ChatMessage, Variable
+from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.replies.half_written import ReplyPiece
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.requests.client_prompts import ChatMessage, Variable
+from draftwerk.speculative.sampling import Grammar
 
 END = 256
 """A special token: it has a name, but no text."""

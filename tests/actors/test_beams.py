@@ -10,11 +10,11 @@ import pytest
 from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Delta, Ended, Event, Failed
 from draftwerk.cache.kinds.recurrent_states import StateSlots
+from draftwerk.speculative.load.size_limits import MemorySizes
 from draftwerk.speculative.options.beams.beam_refusals import beam_refusal
-from draftwerk.speculative.requests.request import EncodedRequest, Options, Speculation
-from draftwerk.speculative.sampling.params import Grammar, Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from draftwerk.speculative.scheduler.size_limits import MemorySizes
+from draftwerk.speculative.request import EncodedRequest, Options, Speculation
+from draftwerk.speculative.sampling import Grammar, Sampling
+from draftwerk.speculative.scheduler import RoundLimits
 from tests.actors.loops import on_both_loops, settle
 from tests.actors.test_engine import PROMPT, Bench, events, plain, text_of
 from tests.support.toy import ToyText

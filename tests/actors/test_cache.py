@@ -24,9 +24,11 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.opening import SequenceFactory, draft_max
 from draftwerk.speculative.options.all_options import extensions
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     ChosenLogprob,
     Decision,
@@ -35,11 +37,9 @@ from draftwerk.speculative.protocol.rounds import (
     StepReport,
     Verdict,
 )
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.opening import SequenceFactory, draft_max
-from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.sequence import Sequence, SequenceProgress
 from tests.actors.loops import on_both_loops, settle
 
 PLAIN = Options(sampling=Sampling(seed=5))

@@ -7,18 +7,18 @@ import pytest
 
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.engine import running
-from draftwerk.actors.ledger import Entry
 from draftwerk.actors.messages import Cancel, Failed, Started, Submit
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.actors.requests.ledger import Entry
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.slo import NO_SLO, Slo
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits
+from draftwerk.speculative.sequence import Sequence
 from tests.actors import loops
 from tests.actors.loops import on_both_loops, on_virtual_time, settle
+from tests.actors.requests.test_ledger import Desk, Line
 from tests.actors.test_cache import encoded, make_cache
 from tests.actors.test_engine import PLAIN, PROMPT, Bench, events, plain, text_of
-from tests.actors.test_ledger import Desk, Line
 from tests.support.waiting import AtOnce
 
 HURRIED = Options(sampling=Sampling(seed=3), tokens_max=6, ignore_eos=True, deadline_s=0.5)

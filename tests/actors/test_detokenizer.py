@@ -27,12 +27,12 @@ from draftwerk.actors.messages import (
     SequenceStats,
     Started,
 )
-from draftwerk.speculative.protocol.rounds import ChosenLogprob
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat
 from draftwerk.speculative.replies.parser import ReplyPart, joined_parts
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.further_outputs import FurtherOutputs, ScoredTokens
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import ChosenLogprob
+from draftwerk.speculative.sampling import Sampling
 from tests.actors.letters import END, Letters
 
 text = Letters()

@@ -7,7 +7,7 @@ import pytest
 
 from draftwerk.actors.draft import Drafter
 from draftwerk.actors.mailbox import mailbox
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Proposal, Round, chain
+from draftwerk.speculative.rounds import NO_DRAFT, Proposal, Round, chain
 
 
 class Counting:

@@ -16,14 +16,14 @@ from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
-from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
+from draftwerk.actors.requests.errors import DrainingError, OverloadedError
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
-from draftwerk.speculative.requests.request import CHOICES_MAX, Options, Written
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.request import CHOICES_MAX, Options, Written
+from draftwerk.speculative.rounds import Proposal, Verdict
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits
 from draftwerk.speculative.sources.store import OutputStores
 from tests.actors import loops
 from tests.actors.loops import on_both_loops, settle

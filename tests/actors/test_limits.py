@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwerk.actors.devices.restarts import RestartLimit
-from draftwerk.actors.errors import OverloadedError
 from draftwerk.actors.monitoring.drain_rate import RETRY_MS_MAX, RETRY_MS_MIN, WINDOW, DrainRate
+from draftwerk.actors.requests.errors import OverloadedError
 
 moments = st.lists(st.floats(0, 1000), max_size=30).map(sorted)
 

@@ -20,11 +20,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from draftwerk.actors.devices.restarts import RestartLimit
-from draftwerk.speculative.sampling.params import Sampling
-from tests.actors import loops, test_engine, test_ledger
-from tests.cache import tables_world, test_replacement
-from tests.speculative.sampling import test_distribution as test_distribution
-from tests.speculative.scheduler.scheduler_world import story
+from draftwerk.speculative.sampling import Sampling
+from tests.actors import loops, test_engine
+from tests.actors.requests import test_ledger
+from tests.cache import tables_world
+from tests.cache.eviction import test_replacement
+from tests.speculative import test_distribution as test_distribution
+from tests.speculative.scheduling.scheduler_world import story
 from tests.support import toy
 from tests.support.simulation import Setting, few_windows, run, run_with_peers
 

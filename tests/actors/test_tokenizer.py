@@ -11,7 +11,6 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import RETRY_MS, Chat, ChatMessage, Prompt
 from draftwerk.actors.devices.device import ThreadWorker
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import (
@@ -24,9 +23,10 @@ from draftwerk.actors.messages import (
     TokenizerMessage,
 )
 from draftwerk.actors.tokenizer import TEXTS_AT_ONCE, TextLimits, Tokenizer, check_fits
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
-from draftwerk.speculative.sampling.params import Grammar, Sampling
+from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.client_prompts import RETRY_MS, Chat, ChatMessage, Prompt
+from draftwerk.speculative.sampling import Grammar, Sampling
 from tests.actors.letters import Letters
 from tests.actors.loops import DEADLINE_S
 from tests.support.waiting import AtOnce

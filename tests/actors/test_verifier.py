@@ -8,7 +8,7 @@ import anyio.lowlevel
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import CacheMessage, Decided
 from draftwerk.actors.verifier import Verifier
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, NO_STEP, Proposal, Round, Verdict
+from draftwerk.speculative.rounds import NO_DRAFT, NO_STEP, Proposal, Round, Verdict
 
 
 class Model:

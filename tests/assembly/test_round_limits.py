@@ -10,7 +10,7 @@ from draftwerk.settings.engine_checks import check_engine
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import Ready
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.scheduler import RoundLimits
 
 COSTS = tuple((StepLoad(n, n), max(5.0, 0.01 * n)) for n in (1, 64, 512, 1024, 2048))
 """Of a machine that computes 500 tokens while it reads the weights."""

@@ -17,8 +17,8 @@ from draftwerk.api.shared.config import Settings, load
 from draftwerk.assembly import doctor
 from draftwerk.assembly.round_limits import MeasuredModel
 from draftwerk.assembly.running_server import is_draftwerk, read_times, server_times
-from draftwerk.speculative.protocol.rounds import StepReport
 from draftwerk.speculative.requests.times import StageTimes
+from draftwerk.speculative.rounds import StepReport
 
 OURS = '{"openapi": "3.1.0", "info": {"title": "draftwerk", "version": "1"}}'
 

@@ -13,7 +13,7 @@ import pytest
 from draftwerk.actors.tier_two.peer_door import listen, port_of
 from draftwerk.assembly.model_processes import ModelMemory
 from draftwerk.assembly.second_tier import SecondTier, second_tier
-from draftwerk.cache.page_layout import PageLayout
+from draftwerk.cache.pages.page_layout import PageLayout
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.settings.engine_checks import check_engine
 from draftwerk.settings.engine_settings import EngineSettings

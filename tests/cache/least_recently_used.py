@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
-from draftwerk.cache.replacement import NONE, Origin
+from draftwerk.cache.eviction.replacement import NONE, Origin
 
 
 class LeastRecentlyUsed:

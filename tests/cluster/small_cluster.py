@@ -10,8 +10,8 @@ from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.options.all_options import all_options
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.rounds import Proposal, Verdict
+from draftwerk.speculative.scheduler import RoundLimits
 from draftwerk_cluster.frame_stream import LinkLostError
 from draftwerk_cluster.protocol import ReplicaInfo
 from draftwerk_cluster.replica_link import ReplicaLink, connect

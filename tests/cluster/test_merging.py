@@ -1,7 +1,7 @@
 """The snapshots of replicas as one: counters added, ages at their worst."""
 
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
-from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
+from draftwerk.speculative.load.stats import SchedulerLoad, SchedulerStats
 from draftwerk_cluster.merging import merged
 
 LOAD = SchedulerLoad(running=1, waiting=2, blocks_total=3, blocks_used=4, blocks_cached=5)

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Passages
-from draftwerk.actors.errors import DrainingError, OverloadedError
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import Delta, Event, Failed
+from draftwerk.actors.requests.errors import DrainingError, OverloadedError
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Passages
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from draftwerk_cluster import door_connection
 from draftwerk_cluster.door_connection import SNAPSHOT_EVERY
 from draftwerk_cluster.frame_stream import LinkLostError

@@ -23,10 +23,10 @@ from draftwerk.pictures.placeholders import placeholders
 from draftwerk.pictures.tower import Tower, opened
 from draftwerk.pictures.tower_messages import PictureWork, TowerOptions
 from draftwerk.pictures.whole_pictures import cut_picture
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
-from draftwerk.speculative.protocol.rounds import chain as chained
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
+from draftwerk.speculative.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.rounds import chain as chained
+from draftwerk.speculative.sampling import Sampling
 from tests.support.model_driver import Driver, Live
 from tests.support.tiny_pictures import FAMILIES, kinds, picture, pixels, save_pictured
 

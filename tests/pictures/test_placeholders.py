@@ -13,7 +13,7 @@ from draftwerk.pictures.placeholders import (
     place_of,
     placeholders,
 )
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN, TOKEN_ID_MAX
+from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN, TOKEN_ID_MAX
 
 DIGESTS = st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES).map(bytes.hex)
 

@@ -7,11 +7,11 @@ import pytest
 
 from draftwerk.pictures.placeholders import placeholders
 from draftwerk.pictures.whole_pictures import WholePictures, cut_picture, whole_pictures
-from draftwerk.speculative.protocol.rounds import Decision, Row
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from tests.speculative.scheduler.scheduler_world import World
-from tests.speculative.scheduler.test_scheduler import GREEDY, decide
+from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
+from draftwerk.speculative.rounds import Decision, Row
+from draftwerk.speculative.scheduler import RoundLimits
+from tests.speculative.scheduling.scheduler_world import World
+from tests.speculative.test_scheduler import GREEDY, decide
 
 LIMITS = RoundLimits(pipeline_depth=2, run_ahead=True, rows_max=8, tokens_max=12, draft_max=4)
 

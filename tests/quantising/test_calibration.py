@@ -17,8 +17,8 @@ from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Sampling
 from draftwerk_tools.quantising import calibration
 from draftwerk_tools.quantising.calibration import CalibrationTexts, prompts_of, texts_of
 from draftwerk_tools.quantising.methods.method_table import method_named

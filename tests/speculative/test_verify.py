@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, chain
 from draftwerk.speculative.verify import TreeWalk, accept
 
 VOCABULARY = 4

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import anyio
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
@@ -17,8 +16,9 @@ from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage
+from draftwerk.speculative.scheduler import RoundLimits
 from tests.support.thread_device import ThreadDevice
 from validation.forced_drafts import Everything
 

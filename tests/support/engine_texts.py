@@ -9,8 +9,8 @@ import anyio
 
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Started
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.sampling import Sampling
 
 T = TypeVar("T")
 

@@ -29,10 +29,10 @@ from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
-from draftwerk.speculative.protocol.rounds import Draft, Proposal, Row, Verdict
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.rounds import Draft, Proposal, Row, Verdict
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits
 from tests.support.runners import build_runner
 from tests.support.thread_device import ThreadDevice
 from tests.support.tiny_models import TinyWords

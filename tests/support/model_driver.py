@@ -7,7 +7,7 @@ from random import Random
 from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     Decision,
     Draft,
@@ -15,7 +15,7 @@ from draftwerk.speculative.protocol.rounds import (
     Proposal,
     Row,
 )
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.support.rounds import make_round, make_row
 
 DRAFT_MAX = 12

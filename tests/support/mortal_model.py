@@ -14,7 +14,7 @@ from torch import Tensor
 
 from draftwerk.assembly.plan import head_bytes
 from draftwerk.cache.kinds.window_table import NO_WINDOW_BLOCKS, WindowBlocks
-from draftwerk.cache.page_layout import PageLayout, memory_bytes
+from draftwerk.cache.pages.page_layout import PageLayout, memory_bytes
 from draftwerk.cache.store.block_bytes import BlockBytes
 from draftwerk.cache.store.disk import DiskStore
 from draftwerk.cache.store.page_store import PageStore
@@ -29,7 +29,7 @@ from draftwerk.model.process.build import build
 from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.options.step_options import step_options
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+from draftwerk.speculative.rounds import Proposal, Verdict
 from tests.support.toy import KilledError
 
 BLOCK_SIZE = 4

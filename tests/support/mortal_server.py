@@ -23,17 +23,17 @@ from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended
-from draftwerk.actors.recoveries import Recoveries
-from draftwerk.actors.tier_two_actors import TierTwoStores
+from draftwerk.actors.tier_two.tier_two_actors import TierTwoStores
+from draftwerk.assembly.recoveries import Recoveries
 from draftwerk.cache.kinds.recurrent_states import StateSlots
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.journal import MoveJournal
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.rounds import Proposal, Verdict
+from draftwerk.speculative.scheduler import RoundLimits
 from tests.support.mortal_model import BLOCK_SIZE, SharedModel
 from tests.support.simulated_child import WORKING, Fate, SimulatedChild
 from tests.support.tiny_models import TinyWords

@@ -8,7 +8,7 @@ from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.drafting.rationing import Candidates, ChosenRows
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
-from draftwerk.speculative.protocol.rounds import Draft, Round, Row, chain
+from draftwerk.speculative.rounds import Draft, Round, Row, chain
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 
 

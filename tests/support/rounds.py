@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from draftwerk.speculative.protocol.rounds import Round, Row
+from draftwerk.speculative.rounds import Round, Row
 
 
 def make_row(start: int, stop: int, **named: Any) -> Row:

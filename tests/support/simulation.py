@@ -15,21 +15,20 @@ import msgspec
 import trio.testing
 from trio._core import _run as scheduler
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.devices.process import LOADING_SILENCE_S, STEP_S, ProcessDevice
 from draftwerk.actors.devices.recovering_target import RecoveringTarget, RecoveryStats
 from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.engine_parts import EngineParts
-from draftwerk.actors.errors import OverloadedError
 from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.actors.recoveries import Recoveries
-from draftwerk.actors.tier_two_actors import TierTwoStores
+from draftwerk.actors.requests.errors import OverloadedError
+from draftwerk.actors.tier_two.tier_two_actors import TierTwoStores
+from draftwerk.assembly.recoveries import Recoveries
 from draftwerk.cache.kinds.recurrent_states import StateSlots
 from draftwerk.cache.kinds.window_table import NO_WINDOW_BLOCKS, WindowBlocks
-from draftwerk.cache.page_layout import JOURNAL_BYTES
+from draftwerk.cache.pages.page_layout import JOURNAL_BYTES
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.policy import DraftPolicy
 from draftwerk.speculative.drafting.proposer import Proposer
@@ -37,13 +36,14 @@ from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.options.beams.decisions import BeamRules
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.journal import MoveJournal
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.requests.client_prompts import Prompt
 from draftwerk.speculative.requests.declared_segments import Blend, RuleName
 from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
-from draftwerk.speculative.requests.request import Options, Speculation
 from draftwerk.speculative.requests.slo import NO_SLO, Slo, SloPolicy
-from draftwerk.speculative.sampling.params import Grammar, Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, Proposal, Round, Verdict
+from draftwerk.speculative.sampling import Grammar, Sampling
+from draftwerk.speculative.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.beams.naive_beams import best_candidates
 from tests.support.proposing import EveryRow, Reckless

@@ -19,7 +19,7 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.ranks.native_stage import NativeStage
 from draftwerk.model.ranks.seats import group_bytes, take_seats
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.rounds import NO_DRAFT, Draft
 
 CPU = torch.device("cpu")
 

@@ -10,15 +10,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import exp, log
 
-from draftwerk.actors.client_prompts import ChatMessage, Variable
 from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.speculative.costs.work import StepLoad
+from draftwerk.speculative.gumbel import gumbel, path_key, philox
 from draftwerk.speculative.options.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.options.beams.sampled import new_beams
 from draftwerk.speculative.options.blend.rules import canonical_parts, choose_positions
-from draftwerk.speculative.protocol.beam_rows import HeadCandidates
 from draftwerk.speculative.protocol.journal import MoveJournal
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.replies.half_written import ReplyPiece
+from draftwerk.speculative.requests.client_prompts import ChatMessage, Variable
+from draftwerk.speculative.requests.declared_segments import Blend
+from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
+from draftwerk.speculative.rounds import (
     LOSS_NATS,
     ChosenLogprob,
     Decision,
@@ -31,13 +34,10 @@ from draftwerk.speculative.protocol.rounds import (
     TokenTopK,
     Verdict,
 )
-from draftwerk.speculative.protocol.row_blend import RowBlend, SegmentCopy, SegmentRead
-from draftwerk.speculative.protocol.state_sums import LONG
-from draftwerk.speculative.replies.half_written import ReplyPiece
-from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
-from draftwerk.speculative.sampling.gumbel import gumbel, path_key, philox
-from draftwerk.speculative.sampling.params import Grammar, Sampling, choose, edited, probabilities
+from draftwerk.speculative.row_parts.beam_rows import HeadCandidates
+from draftwerk.speculative.row_parts.row_blend import RowBlend, SegmentCopy, SegmentRead
+from draftwerk.speculative.row_parts.state_sums import LONG
+from draftwerk.speculative.sampling import Grammar, Sampling, choose, edited, probabilities
 from tests.support.beams.naive_beams import Text, best_candidates, naive_beam_search
 
 VOCAB = 23

@@ -20,9 +20,9 @@ from draftwerk.model.native.library import library
 from draftwerk.settings.approximations import APPROXIMATIONS, NAMES
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.drafting import rationing
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.support.mortal_model import BLOCK_SIZE, SharedModel
 from tests.support.mortal_server import Asked, Crowd, EachOf, run
 from tests.support.runners import require_kernels

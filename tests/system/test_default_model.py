@@ -9,8 +9,8 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import ModelInfo, read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Sampling
 from tests.support.default_engine import BLOCK_SIZE, answers, engine
 from tests.support.runners import build_runner
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from draftwerk.model.checkpoint.model_options import ModelOptions
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.support.runners import build_runner
 from tests.support.tiny_models import TinyWords, save_tiny
 from validation.distribution import DOUBLED, LENIENT, LawTest, run

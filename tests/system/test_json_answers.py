@@ -9,14 +9,14 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended
 from draftwerk.api.requests.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.model.checkpoint.hub import DEFAULT_NAME
 from draftwerk.model.checkpoint.recommended import recommended
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Grammar, Sampling
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage
+from draftwerk.speculative.sampling import Grammar, Sampling
 from tests.support.default_engine import engine
 from tests.system.test_default_model import built, card
 

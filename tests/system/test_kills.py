@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from benchmarks.reliability.kills import KillRun, KillServer, Recovery, compare, parser, started
 from draftwerk.actors.devices.process import SILENCE_S
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.scheduler import RoundLimits
 from tests.support.tiny_models import save_tiny_with_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.model_options import ModelOptions
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.support.draft_heads import idle_head
 from tests.support.runners import cache_with_kernels, require_kernels
 from tests.support.tiny_gguf import save_gguf

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from draftwerk.speculative.drafting import rationing
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.sampling import Sampling
 from tests.support import assistant_models, dflash_models, eagle_models
 from tests.support.assistant_models import AssistantOracle
 from tests.support.dflash_models import DFlashOracle

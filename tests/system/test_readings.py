@@ -13,15 +13,15 @@ import pytest
 import torch
 import transformers
 
-from draftwerk.actors.client_prompts import Prompt, QueryPair
 from draftwerk.actors.engine import Engine
 from draftwerk.actors.messages import Delta, Ended, Failed
 from draftwerk.api.responses.vectors import relevance_of, vector_of
 from draftwerk.assembly.build import RunningEngine, build_engine
 from draftwerk.settings.engine_settings import EngineSettings
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Prompt, QueryPair
 from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.support.waiting import until
 
 COMMON = "The sea is wide and blue, and nobody has seen its other side. "

@@ -20,10 +20,10 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.rounds import Proposal, Verdict
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.asking_process import asking_command
 from tests.support.engine_texts import texts_of

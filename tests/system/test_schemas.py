@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from draftwerk.actors.messages import Delta, Ended, Started
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Grammar, Sampling
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Grammar, Sampling
 from tests.support.tiny_models import save_tiny_with_text
 from validation.schemas import engine, run
 

@@ -16,8 +16,8 @@ from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.stored_matrix import GGUF_KINDS
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.settings.engine_settings import EngineSettings
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.sampling import Sampling
 from draftwerk_tools.quantising.gguf_output import write_quantised
 from draftwerk_tools.quantising.sources import open_source
 from tests.support.default_engine import BLOCK_SIZE, answers, engine

@@ -24,9 +24,9 @@ from draftwerk.machine.child_python import python_command
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.protocol.forks import Order
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.rounds import Proposal, Verdict
+from draftwerk.speculative.sampling import Sampling
 from tests.support.shared_fork_server import fork_server
 from tests.support.tiny_models import TinyWords, save_tiny
 

@@ -26,14 +26,14 @@ from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.replies.argument_schemas import ToolFunction, parameters_of
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat
 from draftwerk.speculative.replies.grammar import CallMode, ReplyRules, reply_grammar
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
-from draftwerk.speculative.requests.request import Options, Speculation
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.rounds import Proposal, Verdict
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits
 from tests.support.pairwise import pairwise
 from tests.support.proposing import Reckless
 from tests.support.runners import build_runner

@@ -15,9 +15,9 @@ from draftwerk.model.checkpoint.model_options import AttentionWindow
 from draftwerk.model.process.build import ModelOptions
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.options.all_options import all_options
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits
 from tests.support.engine_texts import texts_of
 from tests.support.proposing import Recalling
 from tests.support.runners import build_runner, require_kernels

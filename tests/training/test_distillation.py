@@ -10,7 +10,7 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.rounds import NO_DRAFT
 from tests.support.runners import make_runner
 from tests.support.tiny_models import VOCAB, save_tiny
 from training.distillation import StudentCourse, Teacher, lessons

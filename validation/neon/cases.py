@@ -24,8 +24,8 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.native.stored import PackedMatrix, quantised
 from draftwerk.model.reference.sampler import SamplingRequest
-from draftwerk.speculative.protocol.rounds import Draft
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import Draft
+from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from tests.model.native.models import (
     part,

@@ -25,7 +25,7 @@ from draftwerk.model.native.draft_head import MATRICES, TREES, VECTORS
 from draftwerk.model.native.library import library
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import halved, parts_of, quantised
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 
 
 class RecordingPool(Pool):

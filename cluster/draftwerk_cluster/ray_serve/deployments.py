@@ -17,7 +17,7 @@ import ray
 from ray import serve
 from starlette.types import ASGIApp
 
-from draftwerk.actors.text import TextTools
+from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.api.app.app import create_app
 from draftwerk.api.app.server import drain
 from draftwerk.api.app.watchers import follow_places, watch_lag, watch_memory

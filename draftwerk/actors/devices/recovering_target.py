@@ -18,7 +18,7 @@ from draftwerk.actors.devices.process import BEAT_S, ModelRefusedError, ProcessD
 from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight, token_count
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+from draftwerk.speculative.rounds import Proposal, Verdict
 
 LOSSES_MAX = 1
 """The most processes lost over a round; one that takes a second with it may be the cause."""

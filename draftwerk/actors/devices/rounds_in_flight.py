@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from draftwerk.speculative.protocol.continuations import Continuations
 from draftwerk.speculative.protocol.journal import MoveJournal, Moves
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     Decision,
     NewSequence,
     Proposal,

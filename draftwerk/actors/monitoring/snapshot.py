@@ -4,7 +4,7 @@ import msgspec
 
 from draftwerk.actors.monitoring.device_clock import GAPS_S
 from draftwerk.actors.monitoring.histogram import Histogram
-from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
+from draftwerk.speculative.load.stats import SchedulerLoad, SchedulerStats
 
 
 class ActorFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from msgspec.structs import fields, replace
 from draftwerk.actors.monitoring.device_clock import GAPS_S
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import Snapshot
-from draftwerk.speculative.scheduler.stats import SchedulerStats
+from draftwerk.speculative.load.stats import SchedulerStats
 
 T = TypeVar("T", bound=Struct)
 N = TypeVar("N", int, float)

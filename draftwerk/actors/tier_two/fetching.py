@@ -16,7 +16,7 @@ import anyio
 from draftwerk.actors.mailbox import Outbox
 from draftwerk.actors.messages import CacheMessage, Released
 from draftwerk.actors.tier_two.intake import LOAD_S, Intake, KeptName, TakeIn
-from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.sequence import Sequence
 
 FETCHES_MAX = 64
 """Sequences whose blocks are on their way at once; the others are computed."""

@@ -20,8 +20,8 @@ from draftwerk.actors.tier_two.kept_pool import KeptPool
 from draftwerk.actors.tier_two.missing_head import MissingHead, to_load
 from draftwerk.actors.tier_two.slots_in_flight import blocks_in_flight, states_in_flight
 from draftwerk.cache.tables import BlockNamer
-from draftwerk.speculative.protocol.rounds import StepReport
-from draftwerk.speculative.scheduler.scheduler import Scheduler
+from draftwerk.speculative.rounds import StepReport
+from draftwerk.speculative.scheduler import Scheduler
 
 LOAD_S = 1.0
 """No prompt waits longer for a store: it is computed instead."""

@@ -52,7 +52,7 @@ log = logging.getLogger("draftwerk")
 
 
 class HeldContent(Protocol):
-    """The part of `actors.tier_two_actors.TierTwoStores` that the door uses."""
+    """The part of `actors.tier_two.tier_two_actors.TierTwoStores` that the door uses."""
 
     def cached_names(self) -> Collection[bytes]: ...
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from draftwerk.speculative.protocol.rounds import Round
+from draftwerk.speculative.rounds import Round
 
 
 def blocks_in_flight(rounds: Iterable[Round]) -> set[int]:

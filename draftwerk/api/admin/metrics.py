@@ -23,7 +23,7 @@ from draftwerk.api.admin.metric_families import (
 from draftwerk.api.shared.models import ModelShelving, ModelStates, OneModel
 from draftwerk.api.shared.state import ServerState
 from draftwerk.machine.version import __version__
-from draftwerk.speculative.scheduler.stats import SchedulerStats
+from draftwerk.speculative.load.stats import SchedulerStats
 
 
 def registry(models: ModelStates) -> CollectorRegistry:

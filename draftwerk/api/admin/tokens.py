@@ -8,8 +8,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.client_prompts import Prompt
-from draftwerk.actors.text import TextTools
+from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.api.openai.chat_prompt import chat_prompt
 from draftwerk.api.openai.schema import Message, TemplateVariables
 from draftwerk.api.requests.decode import body_of
@@ -26,6 +25,7 @@ from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.handling import Endpoint, json_reply
 from draftwerk.api.shared.ports import ServedModel
 from draftwerk.api.shared.prompt_tokens import encoded
+from draftwerk.speculative.requests.client_prompts import Prompt
 
 
 @knows(

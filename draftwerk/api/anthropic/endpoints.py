@@ -5,7 +5,6 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.client_prompts import Chat, HalfTurn
 from draftwerk.api.anthropic.message_tools import MessageTools, message_tools
 from draftwerk.api.anthropic.schema import (
     MessageReply,
@@ -37,6 +36,7 @@ from draftwerk.api.shared.handling import (
 )
 from draftwerk.api.shared.ports import ServedModel
 from draftwerk.api.shared.prompt_tokens import check_beginning, count_going_on
+from draftwerk.speculative.requests.client_prompts import Chat, HalfTurn
 
 MESSAGES = msgspec.json.Decoder(MessagesBody)
 COUNT = msgspec.json.Decoder(PromptBody)

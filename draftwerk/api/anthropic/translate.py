@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, ToolCall
 from draftwerk.api.anthropic.content_blocks import (
     Block,
     DocumentInput,
@@ -37,8 +36,9 @@ from draftwerk.api.requests.segments import blend_of, with_documents
 from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.handling import RequestContext
 from draftwerk.api.shared.ports import ServedModel
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.fields import SamplingFields
+from draftwerk.speculative.parameters.fields import SamplingFields
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, ToolCall
 
 PSEUDO_HEADER = re.compile(r"\Ax-anthropic-[a-z-]+:[^\n]*\n*", re.IGNORECASE)
 """Agents put such a line into the system prompt; it differs in every request, and would keep all

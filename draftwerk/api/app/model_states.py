@@ -6,11 +6,10 @@ from functools import partial
 from math import inf
 from typing import NoReturn
 
-from draftwerk.actors.client_prompts import Prompt
-from draftwerk.actors.errors import OverloadedError
 from draftwerk.actors.messages import Event
 from draftwerk.actors.monitoring.snapshot import ModelFigures, Snapshot
 from draftwerk.actors.monitoring.sums import counted
+from draftwerk.actors.requests.errors import OverloadedError
 from draftwerk.api.shared.errors import ApiError, draining, refused
 from draftwerk.api.shared.models import ModelShelving, Release
 from draftwerk.api.shared.ports import RunningServer, ShelvedModels
@@ -18,7 +17,8 @@ from draftwerk.api.shared.state import ServerState
 from draftwerk.shelf.refusals import LoadError, MustWaitError, ShelfClosedError
 from draftwerk.shelf.shelf import ModelManager, ModelSlot
 from draftwerk.shelf.shelved import Shelved
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Prompt
 
 AWAY = Snapshot(models=ModelFigures(target_up=False))
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import msgspec
 from starlette.requests import Request
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.ollama.lines import EmbeddingsReply, EmbedReply
 from draftwerk.api.ollama.schema import EmbedBody, EmbeddingFields, EmbeddingsBody
 from draftwerk.api.ollama.translate import keep_alive_s, known_name
@@ -25,6 +24,7 @@ from draftwerk.api.shared.models import models_of
 from draftwerk.api.shared.prompt_tokens import encoded
 from draftwerk.api.shared.state import ServerState
 from draftwerk.api.shared.usage import PoolingUsage
+from draftwerk.speculative.requests.client_prompts import Prompt
 from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
 
 EMBED = msgspec.json.Decoder(EmbedBody)

@@ -7,7 +7,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.client_prompts import Chat, HalfTurn, Prompt
 from draftwerk.api.ollama import embedding
 from draftwerk.api.ollama.lines import (
     FOREVER,
@@ -65,6 +64,7 @@ from draftwerk.api.shared.ports import ServedModel
 from draftwerk.api.shared.prompt_tokens import check_beginning, count_going_on
 from draftwerk.api.shared.state import ServerState
 from draftwerk.machine.version import __version__
+from draftwerk.speculative.requests.client_prompts import Chat, HalfTurn, Prompt
 
 CHAT = msgspec.json.Decoder(OllamaChatBody)
 GENERATE = msgspec.json.Decoder(GenerateBody)

@@ -28,8 +28,8 @@ from draftwerk.api.requests.tools_schema import (
     FunctionDefinition,
     FunctionName,
 )
-from draftwerk.speculative.sampling.bounds import RepetitionPenalty
-from draftwerk.speculative.sampling.fields import SamplingFields
+from draftwerk.speculative.parameters.bounds import RepetitionPenalty
+from draftwerk.speculative.parameters.fields import SamplingFields
 
 STOPS_MAX = 16
 Think = bool | Literal["low", "medium", "high", "max"]

@@ -6,7 +6,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import fields, replace
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, ToolCall
 from draftwerk.api.ollama.schema import (
     GenerateBody,
     KeepAlive,
@@ -33,8 +32,9 @@ from draftwerk.api.shared.ports import ServedModel
 from draftwerk.api.shared.state import ServerState
 from draftwerk.settings.durations import read_duration
 from draftwerk.settings.engine_checks import LATEST
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.defaults import SamplingDefaults
+from draftwerk.speculative.parameters.defaults import SamplingDefaults
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, Prompt, ToolCall
 
 NAMES = {"max_tokens": "options.num_predict"}
 OLLAMA = SamplingDefaults(temperature=0.8, top_k=40, top_p=0.9)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from itertools import accumulate
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, HalfTurn
 from draftwerk.api.openai.schema import ChatBody, Message, MessageContent
 from draftwerk.api.requests.given_turns import check_message, check_turns
 from draftwerk.api.requests.half_answers import taken_apart
@@ -11,6 +10,7 @@ from draftwerk.api.requests.reply_plan import ReplyPlan
 from draftwerk.api.requests.segments import marked
 from draftwerk.api.requests.tool_request import tool_call
 from draftwerk.api.shared.errors import refused
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, HalfTurn
 
 
 def chat_prompt(messages: Sequence[Message], plan: ReplyPlan) -> Chat:

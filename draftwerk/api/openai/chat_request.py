@@ -7,7 +7,6 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from draftwerk.actors.client_prompts import Chat, HalfTurn
 from draftwerk.api.openai.chat_prompt import chat_prompt, continued
 from draftwerk.api.openai.responses.responses_objects import InputTokens
 from draftwerk.api.openai.schema import ChatBody, Message
@@ -23,6 +22,7 @@ from draftwerk.api.shared.handling import Endpoint, json_reply
 from draftwerk.api.shared.ports import ServedModel
 from draftwerk.api.shared.prompt_tokens import encoded_going_on
 from draftwerk.api.shared.state import ServerState
+from draftwerk.speculative.requests.client_prompts import Chat, HalfTurn
 from draftwerk.speculative.requests.declared_segments import Blend
 
 CHAT = msgspec.json.Decoder(ChatBody)

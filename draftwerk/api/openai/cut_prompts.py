@@ -1,10 +1,10 @@
 """Prompts of completions cut to a number of tokens; vLLM's `truncate_prompt_tokens`."""
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.openai.schema import CompletionBody
 from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.prompt_tokens import encoded
 from draftwerk.api.shared.state import ServerState
+from draftwerk.speculative.requests.client_prompts import Prompt
 
 FIELD, SIDE = "truncate_prompt_tokens", "truncation_side"
 TOKENS_DEFAULT = 16

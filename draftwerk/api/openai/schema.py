@@ -40,13 +40,13 @@ from draftwerk.api.requests.tools_schema import (
     Mode,
 )
 from draftwerk.api.shared.usage import ServiceTier
-from draftwerk.speculative.requests.request import CHOICES_MAX
-from draftwerk.speculative.sampling.bounds import (
+from draftwerk.speculative.parameters.bounds import (
     LOGPROBS_MAX,
     WIDTH_MAX,
     LengthPenalty,
     RepetitionPenalty,
 )
+from draftwerk.speculative.request import CHOICES_MAX
 
 TemplateNumber = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 TemplateText = Annotated[str, Meta(max_length=64)]

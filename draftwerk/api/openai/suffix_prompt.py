@@ -1,10 +1,10 @@
 """Completion in the middle: `suffix` of `/v1/completions`."""
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.openai.schema import CompletionBody
 from draftwerk.api.requests.prompts.fim_prompt import Fim, fim_prompt
 from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.state import ServerState
+from draftwerk.speculative.requests.client_prompts import Prompt
 
 BESIDE = ("echo", "documents", "blend")
 """Fields that are about a prompt of one text."""

@@ -5,7 +5,6 @@ from typing import TypeVar, cast
 
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.openai.schema import (
     ChatBody,
     CompletionBody,
@@ -23,8 +22,9 @@ from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.handling import RequestContext
 from draftwerk.api.shared.ports import ServedModel
 from draftwerk.api.shared.usage import ServiceTier
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Prompt
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.request import Options
 
 BodyT = TypeVar("BodyT", bound=SamplingBody)
 

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from draftwerk.api.requests.field_types import SpeculationBody
 from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.ports import ServedModel
-from draftwerk.speculative.requests.request import Speculation
-from draftwerk.speculative.sampling.bounds import BIAS_BOUND
-from draftwerk.speculative.sampling.defaults import SamplingDefaults
-from draftwerk.speculative.sampling.fields import SamplingFields
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.parameters.bounds import BIAS_BOUND
+from draftwerk.speculative.parameters.defaults import SamplingDefaults
+from draftwerk.speculative.parameters.fields import SamplingFields
+from draftwerk.speculative.request import Speculation
+from draftwerk.speculative.sampling import Sampling
 
 NO_DEFAULTS = SamplingDefaults()
 """Defaults of a protocol that leaves the distribution as it is."""

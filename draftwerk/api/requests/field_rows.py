@@ -20,8 +20,8 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import fields, replace
 
 from draftwerk.settings.field_faults import ErrorDetails
-from draftwerk.speculative.sampling.fields import SamplingFields
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.parameters.fields import SamplingFields
+from draftwerk.speculative.sampling import Sampling
 
 Body = TypeVar("Body", bound=Struct)
 Values = tuple[bytes, ...]

@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from draftwerk.speculative.parameters.bounds import BIAS_MAX as BIAS_MAX
+from draftwerk.speculative.parameters.bounds import STOP_LENGTH_MAX as STOP_LENGTH_MAX
+from draftwerk.speculative.parameters.bounds import STOP_TOKENS_MAX as STOP_TOKENS_MAX
+from draftwerk.speculative.parameters.bounds import TOKENS_MAX, BiasValue, StopString, TokenId
+from draftwerk.speculative.parameters.bounds import TokenIds as TokenIds
 from draftwerk.speculative.requests.slo import TIME_MAX_S
-from draftwerk.speculative.sampling.bounds import BIAS_MAX as BIAS_MAX
-from draftwerk.speculative.sampling.bounds import STOP_LENGTH_MAX as STOP_LENGTH_MAX
-from draftwerk.speculative.sampling.bounds import STOP_TOKENS_MAX as STOP_TOKENS_MAX
-from draftwerk.speculative.sampling.bounds import TOKENS_MAX, BiasValue, StopString, TokenId
-from draftwerk.speculative.sampling.bounds import TokenIds as TokenIds
 
 BAD_WORDS_MAX = 64
 CHOICE_WORDS_MAX = 1024

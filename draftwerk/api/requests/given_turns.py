@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.api.requests.decode import check_served, refused_fields
 from draftwerk.api.shared.errors import refused
+from draftwerk.speculative.requests.client_prompts import ChatMessage
 
 
 def check_turns(turns: Sequence[ChatMessage], path: str) -> None:

@@ -17,7 +17,7 @@ from draftwerk.api.shared.errors import refused
 from draftwerk.speculative.replies.literals import escaped_pattern, quoted
 from draftwerk.speculative.replies.schemas.closed_schemas import INEXACT, closed, inexact_number
 from draftwerk.speculative.replies.schemas.reworded_schemas import reworded
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 
 NULL = msgspec.Raw(b"null")
 ANY_OBJECT = Grammar("json_schema", '{"type":"object"}')

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, HalfTurn, ToolCall
 from draftwerk.api.shared.errors import refused
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, HalfTurn, ToolCall
 
 
 def taken_apart(chat: Chat, repeats_call: bool = False) -> tuple[Chat, HalfTurn | None]:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from draftwerk.actors.client_prompts import Scalar
 from draftwerk.api.requests.field_types import Effort
 from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.ports import ServedModel
+from draftwerk.speculative.requests.client_prompts import Scalar
 
 EFFORT_TOKENS: dict[Effort, int | None] = {
     "minimal": 128, "low": 512, "medium": 2048, "high": 8192, "xhigh": None, "max": None,

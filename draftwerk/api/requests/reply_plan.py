@@ -3,7 +3,6 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Scalar
 from draftwerk.api.requests.grammars import TextForm
 from draftwerk.api.requests.reasoning_request import Reasoning
 from draftwerk.api.requests.tool_request import ToolRequest
@@ -12,7 +11,8 @@ from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.replies.argument_schemas import BadSchema, raw_strings
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.replies.grammar import ReplyRules, reply_grammar
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.requests.client_prompts import Scalar
+from draftwerk.speculative.sampling import Grammar
 
 
 class ReplyPlan(Struct, frozen=True):

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict, replace
 
-from draftwerk.actors.client_prompts import DOCUMENTS, Chat, ChatMessage, Passages, Prompt
 from draftwerk.api.requests.segments_schema import (
     BlendBody,
     GivenContent,
@@ -13,6 +12,13 @@ from draftwerk.api.requests.segments_schema import (
 )
 from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.ports import ServedModel
+from draftwerk.speculative.requests.client_prompts import (
+    DOCUMENTS,
+    Chat,
+    ChatMessage,
+    Passages,
+    Prompt,
+)
 from draftwerk.speculative.requests.declared_segments import Blend
 
 DOCUMENT_END = "\n\n"

@@ -18,7 +18,7 @@ from draftwerk.api.requests.field_types import (
     Name,
     TokenId,
 )
-from draftwerk.speculative.sampling.fields import SamplingFields
+from draftwerk.speculative.parameters.fields import SamplingFields
 
 GrammarText = Annotated[str, Meta(max_length=GRAMMAR_MAX)]
 

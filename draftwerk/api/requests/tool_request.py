@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from draftwerk.actors.client_prompts import ToolCall
 from draftwerk.api.requests.tools_schema import (
     ChatTool,
     ChatToolChoice,
@@ -19,6 +18,7 @@ from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.replies.argument_schemas import BadSchema, ToolFunction, parameters_of
 from draftwerk.speculative.replies.grammar import CallMode
 from draftwerk.speculative.replies.schemas.weakened_schemas import weakened
+from draftwerk.speculative.requests.client_prompts import ToolCall
 
 SCHEMAS_MAX = 256 * 2**10
 """Bytes of all schemas of one request's tools."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.messages import Ended, Failed
 from draftwerk.api.http.connection import while_connected
 from draftwerk.api.responses.sse import send_json
@@ -15,6 +14,7 @@ from draftwerk.api.shared.errors import ApiError, ClientGoneError, response
 from draftwerk.api.shared.generation import Generation
 from draftwerk.api.shared.state import ServerState
 from draftwerk.api.shared.usage import PoolingUsage, PromptDetails, Usage
+from draftwerk.speculative.requests.client_prompts import Prompt
 from draftwerk.speculative.requests.pooling import PoolingOutput
 
 AT_ONCE = 16

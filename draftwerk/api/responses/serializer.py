@@ -7,12 +7,12 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.client_prompts import HalfTurn
 from draftwerk.actors.messages import Delta, Ended, Event, Started, TokenText
 from draftwerk.api.responses.answers import AnswerParts, call_id_of
 from draftwerk.api.shared.errors import ApiError
 from draftwerk.api.shared.usage import RequestMetrics, ServiceTier, Usage
 from draftwerk.speculative.replies.parser import ReplyPart
+from draftwerk.speculative.requests.client_prompts import HalfTurn
 
 
 def _by_id(token: TokenText) -> TokenText:

@@ -9,9 +9,9 @@ from array import array
 from base64 import b64encode
 from math import fsum, sqrt
 
-from draftwerk.speculative.protocol.state_sums import summed
+from draftwerk.speculative.parameters.elementary import exp
 from draftwerk.speculative.requests.pooling import PoolingOutput
-from draftwerk.speculative.sampling.elementary import exp
+from draftwerk.speculative.row_parts.state_sums import summed
 
 FLOAT = "f"
 

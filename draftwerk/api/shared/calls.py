@@ -9,8 +9,8 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import HalfTurn, Prompt
 from draftwerk.actors.messages import Event, Failed
+from draftwerk.actors.requests.checked_options import check_options
 from draftwerk.api.shared.errors import (
     ApiError,
     deadline_exceeded,
@@ -21,8 +21,8 @@ from draftwerk.api.shared.errors import (
 )
 from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.replies.grammar import function_fault
-from draftwerk.speculative.requests.checked_options import check_options
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import HalfTurn, Prompt
 
 log = logging.getLogger("draftwerk")
 NOTED_MAX = 1024

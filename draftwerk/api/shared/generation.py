@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
 from draftwerk.api.shared.calls import EventObserver
 from draftwerk.api.shared.ports import EngineClient
 from draftwerk.api.shared.request_timer import RequestTimer
 from draftwerk.speculative.replies.parser import joined_parts
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Prompt
 
 GenerationEvent = Delta | Ended | Failed
 """Events that a client is told of."""

@@ -12,14 +12,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from draftwerk.actors.client_prompts import HalfTurn, Prompt
 from draftwerk.api.shared.calls import Call
 from draftwerk.api.shared.errors import ApiError
 from draftwerk.api.shared.memory import HeldBody
 from draftwerk.api.shared.models import HOLDS
 from draftwerk.api.shared.ports import ServedModel
 from draftwerk.api.shared.state import ServerState
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import HalfTurn, Prompt
 
 SENT = "draftwerk.sent"
 """Key of what a client sent, in a scope, where requests are recorded."""

@@ -6,19 +6,19 @@ from typing import Annotated, Protocol
 
 import msgspec
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.messages import Event
 from draftwerk.actors.monitoring.snapshot import Snapshot
-from draftwerk.actors.text import TextTools
+from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.settings.approximation_quality import ApproximationQuality
 from draftwerk.settings.approximations import AppliedApproximation
+from draftwerk.speculative.parameters.bounds import TokenTotal
+from draftwerk.speculative.parameters.defaults import SamplingDefaults
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Prompt
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.fim import FimTokens
 from draftwerk.speculative.requests.pooling import RerankForm, VectorForm
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.bounds import TokenTotal
-from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 
 class EngineClient(Protocol):

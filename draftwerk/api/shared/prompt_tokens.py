@@ -6,7 +6,13 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
-from draftwerk.actors.client_prompts import (
+from draftwerk.actors.texts.half_turns import encoded_half
+from draftwerk.actors.texts.text_tools import TextTools
+from draftwerk.api.shared.calls import Call, Overflow, too_long
+from draftwerk.api.shared.errors import refused, unavailable
+from draftwerk.api.shared.state import ServerState
+from draftwerk.speculative.replies.formats import ReplyFormat
+from draftwerk.speculative.requests.client_prompts import (
     ENCODE_S,
     RETRY_MS,
     Chat,
@@ -15,12 +21,6 @@ from draftwerk.actors.client_prompts import (
     Prompt,
     QueryPair,
 )
-from draftwerk.actors.half_turns import encoded_half
-from draftwerk.actors.text import TextTools
-from draftwerk.api.shared.calls import Call, Overflow, too_long
-from draftwerk.api.shared.errors import refused, unavailable
-from draftwerk.api.shared.state import ServerState
-from draftwerk.speculative.replies.formats import ReplyFormat
 
 OnThread = TypeVar("OnThread")
 NO_NAMES: Mapping[str, str] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from draftwerk.actors.client_prompts import ChatMessage
+from draftwerk.speculative.requests.client_prompts import ChatMessage
 
 ITEMS_MAX = 4096
 """The most items of one conversation; a request holds no more."""

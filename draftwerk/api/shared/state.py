@@ -15,9 +15,10 @@ from typing import Protocol
 import msgspec
 
 from draftwerk.actors.devices.device import ThreadWorker, Worker
-from draftwerk.actors.errors import DrainingError, OverloadedError
-from draftwerk.actors.half_turns import HalfTurnError, gone_on
-from draftwerk.actors.text import TextTools
+from draftwerk.actors.requests.checked_options import OptionsError
+from draftwerk.actors.requests.errors import DrainingError, OverloadedError
+from draftwerk.actors.texts.half_turns import HalfTurnError, gone_on
+from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.api.shared.admission import Admission
 from draftwerk.api.shared.calls import Call, EventObserver, SessionNotes, checked, printable, signed
 from draftwerk.api.shared.config import Settings
@@ -30,8 +31,7 @@ from draftwerk.api.shared.request_timer import Clock, Histograms, RequestTimer
 from draftwerk.api.shared.response_store import ResponseStore
 from draftwerk.settings.approximations import of_request
 from draftwerk.settings.setting_fields import bytes_of
-from draftwerk.speculative.requests.checked_options import OptionsError
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.slo import NO_SLO, Slo, read_slo
 
 TEXTS_AT_ONCE = 4

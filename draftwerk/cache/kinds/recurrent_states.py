@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.eviction.replacement import Origin
 from draftwerk.cache.memory import MemoryKind, MemoryPart
-from draftwerk.cache.replacement import Origin
 from draftwerk.cache.tables import BlockTable
 
 START = -1

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.eviction.replacement import Origin
 from draftwerk.cache.memory import MemoryKind, MemoryPart
-from draftwerk.cache.replacement import Origin
 from draftwerk.cache.tables import RELEASED, BlockList, BlockTable
 
 

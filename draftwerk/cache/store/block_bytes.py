@@ -1,6 +1,6 @@
 """The bytes of blocks in shared pages, as the server reads and writes them."""
 
-from draftwerk.cache.page_layout import PageLayout
+from draftwerk.cache.pages.page_layout import PageLayout
 
 
 class BlockBytes:

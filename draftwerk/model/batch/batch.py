@@ -14,7 +14,7 @@ from torch import Tensor
 from draftwerk.cache.kinds.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.model.batch.added_rows import AddedRows
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.rounds import Draft
 
 MASKED_MAX = 63
 """New tokens of a row with ancestor masks: the bits of an int64 without its sign."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.model.batch.batch import Batch, BatchState, RowsBuilder, filled_up, on_device
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.rounds import Draft
 
 NO_STATE = RowState(-1, -1)
 """The state of a row that begins a text, and whose end is of no interest."""

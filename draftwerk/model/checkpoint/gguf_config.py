@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.keys.gguf_keys import check_gguf_keys
 from draftwerk.model.checkpoint.keys.tokenizer_keys import check_general_keys
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vector_form import POOLING_FIELD
-from draftwerk.speculative.sampling.defaults import SamplingDefaults
+from draftwerk.speculative.parameters.defaults import SamplingDefaults
 
 FFN = ".feed_forward_length"
 REQUIRED = (

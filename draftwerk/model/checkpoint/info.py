@@ -22,8 +22,8 @@ from draftwerk.model.checkpoint.stacked_experts import unstacked
 from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.checkpoint.text_part import text_tensors
 from draftwerk.model.checkpoint.vector_form import vector_form
+from draftwerk.speculative.parameters.defaults import SamplingDefaults
 from draftwerk.speculative.requests.pooling import VectorForm
-from draftwerk.speculative.sampling.defaults import SamplingDefaults
 
 
 class TokenHeads(NamedTuple):

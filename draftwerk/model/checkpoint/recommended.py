@@ -10,7 +10,7 @@ from draftwerk.model.checkpoint.hub import DEFAULT_NAME
 from draftwerk.model.checkpoint.keys.generation_keys import GENERATION
 from draftwerk.model.checkpoint.supported import GENERATION_FILE
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.speculative.sampling.defaults import SamplingDefaults
+from draftwerk.speculative.parameters.defaults import SamplingDefaults
 
 REMEDY = "--generation-config none leaves it aside"
 SUPPRESSED_MAX = 512

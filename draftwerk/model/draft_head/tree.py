@@ -11,8 +11,8 @@ from torch import Tensor
 from draftwerk.model.draft_head.head import HeadStep
 from draftwerk.model.draft_head.layout import TreeLayout
 from draftwerk.model.reference.sampler import LOSS_MAX
-from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
-from draftwerk.speculative.sampling.elementary import exp
+from draftwerk.speculative.parameters.elementary import exp
+from draftwerk.speculative.rounds import LOSS_NATS, HeadNode
 from draftwerk.speculative.sources.draft_head import node_levels
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 

@@ -12,7 +12,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from draftwerk.cache.kv_formats import NATIVE_KV_FORMATS, refusal_of
+from draftwerk.cache.pages.kv_formats import NATIVE_KV_FORMATS, refusal_of
 from draftwerk.model.batch.batch import Batch
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
@@ -27,8 +27,8 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.reference.sampler import SamplingRequest
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, chain
+from draftwerk.speculative.sampling import Sampling
 
 EXPECTED = Path(__file__).parent / "fingerprints.json"
 BLOCK_SIZE = 16

@@ -12,7 +12,7 @@ from draftwerk.model.generic.causal_lm import CausalLM
 from draftwerk.model.generic.generic_forward import GenericForward
 from draftwerk.model.generic.paged_attention import NAME, ProbedRound
 from draftwerk.model.reference.kv_pages import page_shape, private_pages
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.rounds import NO_DRAFT, Draft
 
 CPU = torch.device("cpu")
 BLOCK_SIZE = 16

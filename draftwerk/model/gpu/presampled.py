@@ -28,7 +28,7 @@ from draftwerk.model.reference.sampler import SamplingRequest, losses_of
 from draftwerk.model.reference.transfer import to_device, to_host
 from draftwerk.model.step.loaded_model import BoundHead
 from draftwerk.model.step.presampled import PackedTree, Presampled, RoundRequests
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 

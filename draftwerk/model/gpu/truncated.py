@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from draftwerk.model.reference.gumbel import noise_of
 from draftwerk.model.reference.sampler import SamplingRequest
-from draftwerk.speculative.sampling.params import WINDOW_NATS
+from draftwerk.speculative.sampling import WINDOW_NATS
 
 CANDIDATES = 1024
 """Tokens of a row among which its cut is looked for."""

@@ -25,7 +25,7 @@ from draftwerk.model.native.gumbel import SEED_MASK
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import halved, parts_of, quantised, rows_of
 from draftwerk.model.reference.sampler import LOSS_MAX
-from draftwerk.speculative.protocol.rounds import LOSS_NATS, HeadNode
+from draftwerk.speculative.rounds import LOSS_NATS, HeadNode
 
 KIND = "Q8_0"
 MATRICES = ("gate_up", "down")

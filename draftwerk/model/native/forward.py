@@ -13,7 +13,7 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from draftwerk.cache.kv_formats import learns
+from draftwerk.cache.pages.kv_formats import learns
 from draftwerk.model.batch.batch import Batch, BatchState, Pages, logit_count_of
 from draftwerk.model.checkpoint.config import LayerGroup, ModelConfig
 from draftwerk.model.checkpoint.lora.lora_card import PARTS

@@ -9,7 +9,7 @@ from draftwerk.model.batch.batch import Forward
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.rounds import NO_DRAFT
 
 TOKENS_MAX, PIECE = 448, 64
 APART = 256

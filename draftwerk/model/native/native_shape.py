@@ -4,7 +4,7 @@ from math import sqrt
 
 import torch
 
-from draftwerk.cache.kv_formats import KV_FORMATS, NATIVE_KV_FORMATS, PagedHeads, refusal_of
+from draftwerk.cache.pages.kv_formats import KV_FORMATS, NATIVE_KV_FORMATS, PagedHeads, refusal_of
 from draftwerk.model.checkpoint.config import Experts, LayerPlanes, ModelConfig
 from draftwerk.model.checkpoint.recurrent_layers import Recurrence
 from draftwerk.model.checkpoint.shard import Shard

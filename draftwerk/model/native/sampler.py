@@ -19,7 +19,7 @@ from draftwerk.model.native.calls.structs import (
 from draftwerk.model.native.gumbel import SEED_MASK
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.sampler import LOSS_MAX, SamplingRequest, TopTokens, candidates
-from draftwerk.speculative.protocol.rounds import LOSS_NATS, ChosenLogprob, Draft
+from draftwerk.speculative.rounds import LOSS_NATS, ChosenLogprob, Draft
 
 FLOAT_BYTES = 4
 WORD_MASK = 2**32 - 1

@@ -4,7 +4,7 @@ packed."""
 import shutil
 from collections.abc import Callable, Iterable
 
-from draftwerk.cache.kv_formats import NATIVE_KV_FORMATS
+from draftwerk.cache.pages.kv_formats import NATIVE_KV_FORMATS
 from draftwerk.model.checkpoint.stored_matrix import KINDS, STORED
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native.build import NativeUnavailable, obtain

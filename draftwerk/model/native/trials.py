@@ -19,7 +19,7 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.work import ModelShape
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.rounds import NO_DRAFT
 
 STEPS = (1, 16)
 """Tokens of the steps timed: one is bound by memory, the other by arithmetic."""

@@ -8,7 +8,7 @@ from typing import NamedTuple, get_args
 import torch
 from msgspec.structs import replace
 
-from draftwerk.cache.kv_formats import NATIVE_KV_FORMATS, KvDtype
+from draftwerk.cache.pages.kv_formats import NATIVE_KV_FORMATS, KvDtype
 from draftwerk.model.batch.batch import Forward, Pages
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate

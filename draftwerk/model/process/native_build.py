@@ -6,7 +6,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from draftwerk.cache.kv_formats import KV_FORMATS
+from draftwerk.cache.pages.kv_formats import KV_FORMATS
 from draftwerk.machine.host import free_bytes
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.model_options import NATIVE, ModelOptions

@@ -2,7 +2,7 @@
 
 import torch
 
-from draftwerk.cache.kv_formats import needed_for
+from draftwerk.cache.pages.kv_formats import needed_for
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.stored_matrix import STORED

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.cache.kinds.window_table import WindowBlocks
-from draftwerk.cache.kv_formats import learns
+from draftwerk.cache.pages.kv_formats import learns
 from draftwerk.machine.host import memory_bytes as machine_bytes
 from draftwerk.machine.threads import ALWAYS_ALL, fastest_count, usable_cpus
 from draftwerk.model.attention.padded import PaddedAttention

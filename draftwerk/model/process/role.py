@@ -23,7 +23,7 @@ from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.protocol.frames import OnProgress, Ready
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     Proposal,
 )
 

@@ -15,7 +15,7 @@ from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.drafted_sequences import FOLLOWED_MAX
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+from draftwerk.speculative.rounds import Proposal, Verdict
 from draftwerk.speculative.sources.store import OutputStores
 
 

@@ -13,8 +13,8 @@ from draftwerk.model.process.measuring import (
 )
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal, Round, Row, chain
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import Draft, NewSequence, Proposal, Round, Row, chain
+from draftwerk.speculative.sampling import Sampling
 
 TOKEN_STRIDE = 7919
 """Between two tokens of a step that is measured: a prime, so that all are met."""

@@ -5,7 +5,7 @@ from math import prod
 
 from msgspec import structs, to_builtins
 
-from draftwerk.cache.page_layout import memory_bytes
+from draftwerk.cache.pages.page_layout import memory_bytes
 from draftwerk.machine.shared_memory import SharedMemory
 from draftwerk.machine.threads import usable_cpus
 from draftwerk.model.batch.batch import Forward, Pages

@@ -10,8 +10,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from draftwerk.speculative.sampling.bounds import added
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.parameters.bounds import added
+from draftwerk.speculative.sampling import Sampling
 
 RATE, LOSS, BIAS, COUNT = range(4)
 UNEDITED = ((1.0,), (0.0,), (0.0,), (0.0,))

@@ -1,4 +1,4 @@
-"""The sampling rule over tensors: the twin of `speculative.sampling.params`, on any device.
+"""The sampling rule over tensors: the twin of `speculative.sampling`, on any device.
 
 Scores are float64 from the edits on, as in the reference, so both choose the same token.
 """
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from draftwerk.model.reference.gumbel import gumbel, noise_keys
 from draftwerk.model.reference.logit_edits import EditedTokens
-from draftwerk.speculative.protocol.rounds import LOSS_NATS, ChosenLogprob
-from draftwerk.speculative.sampling.elementary import log
-from draftwerk.speculative.sampling.params import WINDOW_NATS, Sampling
+from draftwerk.speculative.parameters.elementary import log
+from draftwerk.speculative.rounds import LOSS_NATS, ChosenLogprob
+from draftwerk.speculative.sampling import WINDOW_NATS, Sampling
 
 LOSS_MAX = 4095
 TopTokens = tuple[tuple[int, ...], tuple[int, ...]]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from draftwerk.cache.page_layout import PageLayout, memory_bytes
+from draftwerk.cache.pages.page_layout import PageLayout, memory_bytes
 from draftwerk.machine.shared_memory import HUGE, Mapping, mapped
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.reference.kv_pages import private_pages, tensor_over

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from draftwerk.model.step.loaded_model import LoadedModel
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
+from draftwerk.speculative.rounds import Proposal, Verdict
 
 
 @runtime_checkable

@@ -16,8 +16,8 @@ from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.sequences import BadRow, CachedSequence, CachedSequences
 from draftwerk.model.step.validation import check_row
 from draftwerk.model.text.grammar import BadGrammar
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, Row, chain
-from draftwerk.speculative.protocol.row_blend import RowBlend
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, Round, Row, chain
+from draftwerk.speculative.row_parts.row_blend import RowBlend
 
 SOURCE = "draft"
 CATCH_UP_MAX = 128

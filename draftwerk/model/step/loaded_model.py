@@ -21,7 +21,7 @@ from draftwerk.model.reference import kv_pages
 from draftwerk.model.reference.shared_pages import SharedPages
 from draftwerk.model.step.backend import RunnableModel
 from draftwerk.speculative.protocol.journal import MoveJournal
-from draftwerk.speculative.protocol.rounds import Round
+from draftwerk.speculative.rounds import Round
 
 HeadT = TypeVar("HeadT", bound=Drafter, covariant=True)
 UNREAD_JOURNAL = MoveJournal()

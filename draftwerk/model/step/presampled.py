@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
-from draftwerk.speculative.protocol.rounds import Draft, HeadNode
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import Draft, HeadNode
+from draftwerk.speculative.sampling import Sampling
 
 
 class PackedTree(NamedTuple):

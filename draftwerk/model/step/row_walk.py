@@ -11,7 +11,7 @@ from draftwerk.model.step.backend import Backend
 from draftwerk.model.step.presampled import PackedTree, Presampled
 from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.model.text.grammar import BadGrammar
-from draftwerk.speculative.protocol.rounds import Decision, Draft, Row
+from draftwerk.speculative.rounds import Decision, Draft, Row
 from draftwerk.speculative.verify import TreeWalk, accept
 
 

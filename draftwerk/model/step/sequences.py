@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from draftwerk.model.reference.logit_edits import LogitEdits
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher
-from draftwerk.speculative.protocol.rounds import NewSequence, Round, Row
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NewSequence, Round, Row
+from draftwerk.speculative.sampling import Sampling
 
 
 class BadRow(ValueError):

@@ -29,7 +29,7 @@ from draftwerk.model.step.row_walk import (
 from draftwerk.model.step.sequences import BadRow, CachedSequence, CachedSequences
 from draftwerk.model.step.validation import check_row
 from draftwerk.speculative.protocol.journal import has_moves
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     NO_STEP,
     Decision,
     Draft,

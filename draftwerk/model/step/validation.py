@@ -4,7 +4,7 @@ from torch import Tensor
 
 from draftwerk.model.batch.batch import MASKED_MAX, Pages, is_chain
 from draftwerk.model.step.sequences import BadRow, CachedSequence
-from draftwerk.speculative.protocol.rounds import Draft, Row
+from draftwerk.speculative.rounds import Draft, Row
 
 
 def check_row(

@@ -13,7 +13,7 @@ from msgspec import structs
 from torch import Tensor
 
 from draftwerk.model.batch.batch import Batch, Facts, Pages, StatesForward
-from draftwerk.speculative.protocol.rounds import Decision, Proposal, Row, Verdict
+from draftwerk.speculative.rounds import Decision, Proposal, Row, Verdict
 
 Step = Callable[[Proposal], Verdict]
 View = Callable[[Batch], Batch]

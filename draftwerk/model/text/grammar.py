@@ -20,7 +20,7 @@ from draftwerk.model.text.number_bound import NumberBound
 from draftwerk.model.text.vocabulary import FILE, read_tokenizer
 from draftwerk.model.text.vocabulary_text import VocabularyText
 from draftwerk.speculative.replies.argument_schemas import LAYOUT
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions

@@ -24,7 +24,7 @@ import numpy as np
 
 from draftwerk.machine.child_python import OWN_SESSION, child_environment, python_command
 from draftwerk.model.text.grammar import BadGrammar, Grammars, grammars_of
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 
 CPU_S = 0.5
 """A model process compiles the grammar too, and every other request waits for it meanwhile."""

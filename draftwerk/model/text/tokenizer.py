@@ -46,11 +46,11 @@ from draftwerk.model.text.turns import (
 )
 from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.model.text.vocabulary_text import VocabularyText
+from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.replies.channels import has_channels
 from draftwerk.speculative.replies.half_written import ReplyPiece
 from draftwerk.speculative.requests.fim import fim_tokens
-from draftwerk.speculative.sampling.bounds import PLACEHOLDER_MIN
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 
 PASSAGE_END = "\n\n"
 """Behind each document of a completion."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.continuations import NOT_COMPUTED, Continuations, spread
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     NO_STEP,
     NOTHING_LEARNED,

@@ -8,7 +8,7 @@ from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.prepared import DraftedSequence
 from draftwerk.speculative.drafting.rationing import Candidates, ChosenRows, DraftRationing
 from draftwerk.speculative.drafting.savings import TextSavings
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     NO_FEEDBACK,
     NOTHING_LEARNED,
     Draft,
@@ -24,7 +24,7 @@ from draftwerk.speculative.sources.store import OutputStores
 from draftwerk.speculative.sources.tree import NODES_MAX
 
 if TYPE_CHECKING:
-    from draftwerk.speculative.sampling.gumbel import Gumbels
+    from draftwerk.speculative.gumbel import Gumbels
 
 DEPTH_MIN = 4
 """Least tokens in a path; the most follow what is accepted."""

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.controller import Controller
-from draftwerk.speculative.protocol.rounds import Draft, Round
+from draftwerk.speculative.rounds import Draft, Round
 from draftwerk.speculative.sources.ngram_index import Occurrences
 
 

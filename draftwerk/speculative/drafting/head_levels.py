@@ -6,7 +6,7 @@ time than it takes; now and then all of them are, to see.
 """
 
 from draftwerk.speculative.drafting.savings import SavingsRecord, TextSavings
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.rounds import NO_DRAFT
 
 ALL_LEVELS = NO_DRAFT.wants_levels
 """More than the tree of any draft head has."""

@@ -6,7 +6,7 @@ from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes, 
 from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.rationing import Candidates, ChosenRows, DraftRationing
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.rounds import Draft
 from draftwerk.speculative.sources.acceptance import kind
 from draftwerk.speculative.sources.registry import NUMBERS
 from draftwerk.speculative.sources.tree import DraftTree

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from draftwerk.speculative.drafting.controller import RoundLoad, RowTree
 from draftwerk.speculative.drafting.head_levels import HeadSavings
 from draftwerk.speculative.drafting.savings import TextSavings
-from draftwerk.speculative.protocol.rounds import Draft, Round, Row, chain
+from draftwerk.speculative.rounds import Draft, Round, Row, chain
 from draftwerk.speculative.sources.acceptance import SequenceAcceptance
 from draftwerk.speculative.sources.draft_head import HeadSource
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX, SequenceText

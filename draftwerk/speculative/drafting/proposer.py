@@ -16,12 +16,12 @@ from draftwerk.speculative.drafting.group_drafts import GroupDrafting, NoGroups
 from draftwerk.speculative.drafting.policy import DraftPolicy
 from draftwerk.speculative.drafting.prepared import DraftedRow, Prepared
 from draftwerk.speculative.drafting.rationing import DraftRationing
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Round, StepReport
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, Round, StepReport
 from draftwerk.speculative.sources.store import OutputStores
 from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
 
 if TYPE_CHECKING:
-    from draftwerk.speculative.sampling.gumbel import Gumbels
+    from draftwerk.speculative.gumbel import Gumbels
 
 REPORTS_AT_ONCE = 4
 """Steps whose costs are learnt together."""

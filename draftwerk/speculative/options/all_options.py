@@ -8,6 +8,8 @@ from math import inf
 
 from draftwerk.cache.kinds.recurrent_states import SequenceStates
 from draftwerk.speculative.costs.step_cost import StepCost
+from draftwerk.speculative.load.size_limits import RoundLimits
+from draftwerk.speculative.opening import Extension, OptionSet, SequenceFactory, draft_max
 from draftwerk.speculative.options.beams.beam_group import BeamGroup
 from draftwerk.speculative.options.beams.beam_refusals import beam_refusal
 from draftwerk.speculative.options.beams.decisions import BeamRules
@@ -22,12 +24,10 @@ from draftwerk.speculative.options.pooled_prompt import PooledPrompt
 from draftwerk.speculative.options.scored_prompt import ScoredPrompt
 from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
-from draftwerk.speculative.requests.request import EncodedRequest
+from draftwerk.speculative.request import EncodedRequest
 from draftwerk.speculative.requests.slo import Deadlines
-from draftwerk.speculative.requests.text_sequence import TextSequence
-from draftwerk.speculative.scheduler.opening import Extension, OptionSet, SequenceFactory, draft_max
-from draftwerk.speculative.scheduler.scheduling_policy import PolicyFactory
-from draftwerk.speculative.scheduler.size_limits import RoundLimits
+from draftwerk.speculative.scheduling_policy import PolicyFactory
+from draftwerk.speculative.text_sequence import TextSequence
 
 
 def all_options(expects_lengths: bool = True, more: Sequence[Extension] = ()) -> OptionSet:

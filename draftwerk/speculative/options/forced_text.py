@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import NO_LOAD
-from draftwerk.speculative.protocol.rounds import NewSequence, Row, VerifiedRow
-from draftwerk.speculative.requests.sequence import RoundPlan, Taken, with_outputs
-from draftwerk.speculative.requests.text_sequence import TextSequence
+from draftwerk.speculative.rounds import NewSequence, Row, VerifiedRow
+from draftwerk.speculative.sequence import RoundPlan, Taken, with_outputs
+from draftwerk.speculative.text_sequence import TextSequence
 
 ROUNDS_OF_OTHERS = 2.0
 """Length of a round with chains at most, in rounds without."""

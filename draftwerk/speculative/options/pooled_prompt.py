@@ -5,11 +5,11 @@ from dataclasses import KW_ONLY, dataclass
 from msgspec.structs import replace
 
 from draftwerk.speculative.options.scored_prompt import ScoredPrompt
-from draftwerk.speculative.protocol.rounds import Decision, Row, VerifiedRow
-from draftwerk.speculative.protocol.state_sums import joined_sums
 from draftwerk.speculative.requests.further_outputs import FurtherOutputs
 from draftwerk.speculative.requests.pooling import NOT_POOLED, PoolingOutput, PoolingParams
-from draftwerk.speculative.requests.sequence import RoundPlan, SequenceProgress, Taken
+from draftwerk.speculative.rounds import Decision, Row, VerifiedRow
+from draftwerk.speculative.row_parts.state_sums import joined_sums
+from draftwerk.speculative.sequence import RoundPlan, SequenceProgress, Taken
 
 
 @dataclass(eq=False)

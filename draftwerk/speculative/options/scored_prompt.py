@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from draftwerk.speculative.protocol.rounds import ChosenLogprob, Row, VerifiedRow
 from draftwerk.speculative.requests.further_outputs import ScoredTokens
-from draftwerk.speculative.requests.sequence import RoundPlan, SequenceProgress, Taken, with_outputs
-from draftwerk.speculative.requests.text_sequence import TextSequence
+from draftwerk.speculative.rounds import ChosenLogprob, Row, VerifiedRow
+from draftwerk.speculative.sequence import RoundPlan, SequenceProgress, Taken, with_outputs
+from draftwerk.speculative.text_sequence import TextSequence
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from draftwerk.speculative.protocol.rounds import Decision, Round, Row
+from draftwerk.speculative.rounds import Decision, Round, Row
 
 T = TypeVar("T")
 NOT_COMPUTED = Decision()

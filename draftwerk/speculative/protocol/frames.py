@@ -10,7 +10,7 @@ from struct import Struct as FrameHeader
 
 import msgspec
 
-from draftwerk.cache.page_layout import PageLayout
+from draftwerk.cache.pages.page_layout import PageLayout
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.work import StepLoad
 

@@ -7,8 +7,8 @@ notes when it begins and when it is done, in one word that outlives it.
 
 from enum import Enum
 
-from draftwerk.cache.page_layout import JOURNAL_BYTES
-from draftwerk.speculative.protocol.rounds import Round
+from draftwerk.cache.pages.page_layout import JOURNAL_BYTES
+from draftwerk.speculative.rounds import Round
 
 
 class Moves(Enum):

@@ -22,7 +22,7 @@ from draftwerk.speculative.replies.formats import (
     ReplyFormat,
 )
 from draftwerk.speculative.replies.literals import ANY, escaped_pattern, literal, without
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 
 CallMode = Literal["auto", "required", "none"]
 PLACE = re.compile(r"\bat (\d+)\(\d+\): ")

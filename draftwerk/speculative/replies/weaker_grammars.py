@@ -12,7 +12,7 @@ from draftwerk.speculative.replies.schemas.closed_schemas import (
     as_object,
     changed,
 )
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 
 RULE = re.compile(r"(?P<name>[a-z]+_[0-9_]+): %json (?P<schema>.*)")
 """The rule of a schema."""

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from draftwerk.speculative.protocol.rounds import ChosenLogprob
 from draftwerk.speculative.requests.pooling import PoolingOutput
+from draftwerk.speculative.rounds import ChosenLogprob
 
 
 class ScoredTokens(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from draftwerk.speculative.sampling.bounds import TokenId
+from draftwerk.speculative.parameters.bounds import TokenId
 
 Pooling = Literal["last", "mean"]
 """Which states make a text's vector: the last token's, or the mean of all."""

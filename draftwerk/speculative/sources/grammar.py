@@ -1,6 +1,6 @@
 """Jump-forward tokens as a draft source: those that the grammar leaves no choice about."""
 
-from draftwerk.speculative.protocol.rounds import Row
+from draftwerk.speculative.rounds import Row
 from draftwerk.speculative.sources.acceptance import kind
 from draftwerk.speculative.sources.tree import DraftSource, DraftTree
 

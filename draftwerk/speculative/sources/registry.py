@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from draftwerk.speculative.protocol.rounds import NewSequence
+from draftwerk.speculative.rounds import NewSequence
 from draftwerk.speculative.sources.draft_head import HeadSource
 from draftwerk.speculative.sources.grammar import GrammarSource
 from draftwerk.speculative.sources.ngram import NgramSource

@@ -6,9 +6,9 @@ as the target will: by log-probability plus noise (Daliri, Musco, Suresh, arXiv 
 
 from collections.abc import Sequence
 
-from draftwerk.speculative.protocol.rounds import LOSS_NATS
-from draftwerk.speculative.sampling.gumbel import Gumbels, gumbels
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.gumbel import Gumbels, gumbels
+from draftwerk.speculative.rounds import LOSS_NATS
+from draftwerk.speculative.sampling import Sampling
 
 SHARPNESS = 1.2
 """Sources spread their chances too widely: the noise lifts a token that they only half exclude, and

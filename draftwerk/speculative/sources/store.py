@@ -8,7 +8,7 @@ of the old.
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from draftwerk.speculative.protocol.rounds import Row
+from draftwerk.speculative.rounds import Row
 from draftwerk.speculative.sources.ngram_index import GAP, Occurrences, SequenceText
 from draftwerk.speculative.sources.recycle import Successors
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise

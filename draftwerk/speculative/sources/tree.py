@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Row
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, Row
 from draftwerk.speculative.sources.acceptance import (
     DEPTHS,
     AcceptanceStats,

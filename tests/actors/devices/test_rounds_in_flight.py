@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight, token_count
-from draftwerk.cache.page_layout import JOURNAL_BYTES
-from draftwerk.speculative.protocol.beam_rows import Branch
+from draftwerk.cache.pages.page_layout import JOURNAL_BYTES
 from draftwerk.speculative.protocol.continuations import Continuations
 from draftwerk.speculative.protocol.journal import MoveJournal
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     Decision,
     NewSequence,
@@ -19,7 +18,8 @@ from draftwerk.speculative.protocol.rounds import (
     Row,
     chain,
 )
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.row_parts.beam_rows import Branch
+from draftwerk.speculative.sampling import Sampling
 from tests.support.rounds import make_row
 
 

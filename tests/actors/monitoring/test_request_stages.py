@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from draftwerk.actors.engine import running
 from draftwerk.actors.messages import Ended
 from draftwerk.actors.monitoring.request_stages import STAGES, RequestStages
-from draftwerk.speculative.protocol.rounds import Proposal, Verdict
 from draftwerk.speculative.requests.times import StageTimes
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.rounds import Proposal, Verdict
+from draftwerk.speculative.scheduler import RoundLimits
 from tests.actors.loops import on_virtual_time
 from tests.actors.test_engine import PLAIN, Bench, BenchDevice
 from tests.support.toy import ToyTarget

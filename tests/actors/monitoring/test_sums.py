@@ -5,7 +5,7 @@ import pytest
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
 from draftwerk.actors.monitoring.sums import counted
-from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
+from draftwerk.speculative.load.stats import SchedulerLoad, SchedulerStats
 
 pytestmark = pytest.mark.fast
 

@@ -11,10 +11,10 @@ from draftwerk.actors.messages import Released
 from draftwerk.actors.tier_two import fetching
 from draftwerk.actors.tier_two.fetching import Fetching
 from draftwerk.actors.tier_two.intake import LOAD_S
-from draftwerk.actors.tier_two_actors import TierTwoStores
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.actors.tier_two.tier_two_actors import TierTwoStores
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.sequence import Sequence
 from tests.actors.loops import on_both_loops, on_virtual_time
 from tests.actors.test_engine import Bench, BenchDevice, events, plain, text_of
 from tests.actors.tier_two.test_intake import TOKENS, Desk, desk, kept

@@ -21,11 +21,11 @@ from draftwerk.cache.kinds.recurrent_states import SequenceStates, StateRules
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.tables import BlockNamer, BlockTable
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.rounds import StepReport
-from draftwerk.speculative.requests.request import Options, SequenceRequest
-from draftwerk.speculative.requests.text_sequence import TextSequence as Text
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.request import Options, SequenceRequest
+from draftwerk.speculative.rounds import StepReport
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.text_sequence import TextSequence as Text
 from tests.actors.loops import on_both_loops, settle
 
 R = TypeVar("R")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage
 from tests.api.anthropic.test_messages import ALL, SCHEMA, ask, post, streamed, submitted
 from tests.api.conftest import Served
 

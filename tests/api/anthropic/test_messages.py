@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, ToolCall
 from draftwerk.speculative.replies.formats import written
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, ToolCall
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
 from tests.api.support.fake_engine import whole_text

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.actors.client_prompts import Chat
 from draftwerk.api.cli import chat
 from draftwerk.api.cli.chat import COLOURS, ChatSession, command, reason, speed
 from draftwerk.api.shared.config import Settings, load
@@ -17,7 +16,8 @@ from draftwerk.machine import threads
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import Ready
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.requests.client_prompts import Chat
+from draftwerk.speculative.scheduler import RoundLimits
 from tests.api.conftest import Served, serving
 from tests.api.support.fake_engine import FakeEngine, whole_text
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from draftwerk.actors.messages import Delta, Ended, SequenceStats
 from draftwerk.api.shared.generation import Generation, merged, opened
 from draftwerk.api.shared.request_timer import Histograms, RequestTimer
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.sampling import Sampling
 from tests.api.conftest import Served
 from tests.api.openai.test_chat import events
 from tests.api.support.fake_engine import FakeEngine, whole_text

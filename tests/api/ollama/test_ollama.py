@@ -7,10 +7,10 @@ import httpx
 import pytest
 from msgspec import structs
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, Prompt, ToolCall
 from draftwerk.machine.version import __version__
 from draftwerk.speculative.replies.formats import written
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, Prompt, ToolCall
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
 from tests.api.support.fake_engine import whole_text

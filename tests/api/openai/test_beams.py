@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
 from tests.api.conftest import Served
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine, whole_text
 

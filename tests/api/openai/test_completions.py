@@ -12,9 +12,9 @@ from draftwerk.api.openai.logprobs import prompt_logprobs
 from draftwerk.api.openai.replies import PromptLogprob
 from draftwerk.api.responses.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.api.shared.usage import RequestMetrics, Usage
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.fim import FimTokens
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.api.conftest import MODEL, Served
 from tests.api.openai.test_chat import events
 from tests.api.support.fake_engine import whole_text

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from draftwerk.api.cli.banner import banner
 from draftwerk.python_api.requests import call_of
 from draftwerk.python_api.sampling_params import SamplingParams
-from draftwerk.speculative.sampling.defaults import SamplingDefaults
+from draftwerk.speculative.parameters.defaults import SamplingDefaults
 from tests.api.conftest import CARD, MODEL, Served
 
 OWN = SamplingDefaults(temperature=0.3, top_p=0.8, top_k=20, min_p=0.05, repetition_penalty=1.125)

@@ -29,7 +29,7 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.model.text.grammar_check import GrammarChecker
 from draftwerk.model.text.tokenizer import TextTokenizer
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 from tests.api.conftest import hosting
 from tests.api.conftest import settings as door_settings
 from tests.api.support.agents import CALLS

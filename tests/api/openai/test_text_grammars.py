@@ -11,7 +11,7 @@ from draftwerk.api.requests.grammars import text_form
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.text.grammar import Grammars
 from draftwerk.model.text.vocabulary import read_tokenizer
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 from tests.api.conftest import MODEL, Served
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "null"}}, "additionalProperties": False}

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from draftwerk.actors.client_prompts import Chat
+from draftwerk.speculative.requests.client_prompts import Chat
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine, whole_text
 

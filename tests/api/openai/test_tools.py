@@ -10,10 +10,10 @@ import openai
 import pytest
 from websockets.asyncio.client import connect
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage, ToolCall
 from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning
 from draftwerk.speculative.replies.formats import written
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, ToolCall
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
 from tests.support.cpu_pace import as_here

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 from PIL import Image
 
-from draftwerk.actors.client_prompts import Chat
 from draftwerk.pictures.body_pictures import pictures_in
+from draftwerk.speculative.requests.client_prompts import Chat
 from tests.api.conftest import serving
 from tests.api.page.looks import Look, check_look, in_every_look, show_as
 from tests.api.page.test_talk import KNOWN, ask, asked, click, shown

@@ -6,9 +6,9 @@ import shlex
 
 import pytest
 
-from draftwerk.actors.client_prompts import Chat
 from draftwerk.api.cli.chat import COLOURS
 from draftwerk.api.http.page import FILES
+from draftwerk.speculative.requests.client_prompts import Chat
 from draftwerk.speculative.sources.registry import SOURCES
 from tests.api.conftest import serving
 from tests.api.support import browser

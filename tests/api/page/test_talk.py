@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
-from draftwerk.actors.client_prompts import Chat
-from draftwerk.speculative.sampling.defaults import SamplingDefaults
+from draftwerk.speculative.parameters.defaults import SamplingDefaults
+from draftwerk.speculative.requests.client_prompts import Chat
 from tests.api.conftest import Served, serving
 from tests.api.page.test_page import IDLE, TYPE, set_field
 from tests.api.support import browser

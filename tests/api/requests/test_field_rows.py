@@ -31,7 +31,7 @@ from draftwerk.api.openai.responses.kept.conversation_endpoints import Conversat
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.api.requests.field_rows import NEUTRAL, OTHERS, knows, no_effect
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 from tests.api.conftest import MODEL, Served
 from tests.api.support.client_types import fields_without_row
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from draftwerk.actors.client_prompts import ChatMessage, ToolCall
 from draftwerk.api.requests.given_turns import check_turns
 from draftwerk.api.shared.errors import ApiError
+from draftwerk.speculative.requests.client_prompts import ChatMessage, ToolCall
 
 CALL = ChatMessage("assistant", "", calls=(ToolCall("c1", "clock", "{}"),))
 RESULT = ChatMessage("tool", "12:00", call_id="c1")

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from draftwerk.actors.client_prompts import Chat
 from draftwerk.speculative.replies.formats import written
+from draftwerk.speculative.requests.client_prompts import Chat
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
 from validation.cut_replies.protocols import FUNCTION, PROTOCOLS, Protocol, Said

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import Chat
+from draftwerk.speculative.requests.client_prompts import Chat
 from tests.api.conftest import MODEL, Served
 
 RECORDED = Path(__file__).parent.parent / "support" / "recorded_requests.jsonl"

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from draftwerk.actors.client_prompts import Chat, Passages, Prompt
 from draftwerk.api.openai.chat_prompt import chat_prompt
 from draftwerk.api.openai.responses.items.response_input import conversation_of
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
@@ -21,8 +20,9 @@ from draftwerk.api.requests.segments import completion_documents, segmented
 from draftwerk.api.shared.errors import ApiError
 from draftwerk.api.shared.handling import RequestContext
 from draftwerk.api.shared.ports import ServedModel
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Chat, Passages, Prompt
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.request import Options
 
 PLAIN = ServedModel(name="m", context_max=4096, vocab_size=257)
 MODEL = msgspec.structs.replace(PLAIN, blends=True)

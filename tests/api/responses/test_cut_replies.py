@@ -22,7 +22,7 @@ from draftwerk.api.shared.usage import RequestMetrics, Usage
 from draftwerk.speculative.replies.formats import ReplyFormat, written
 from draftwerk.speculative.replies.parser import ReplyParser
 from draftwerk.speculative.replies.whole_values import whole_values
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.api.support.agents import CALLS, THINKING
 
 ARGUMENTS = {"city": 'Kö"ln\\', "days": [1, 25, {"x": None}], "exact": True, "deep": {"a": {}}}

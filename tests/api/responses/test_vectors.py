@@ -8,8 +8,8 @@ from math import exp, sqrt
 import pytest
 
 from draftwerk.api.responses.vectors import as_base64, relevance_of, vector_of
-from draftwerk.speculative.protocol.state_sums import FRACTION_BITS, LONG
 from draftwerk.speculative.requests.pooling import PoolingOutput
+from draftwerk.speculative.row_parts.state_sums import FRACTION_BITS, LONG
 
 
 def read(*numbers: float) -> PoolingOutput:

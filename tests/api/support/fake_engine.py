@@ -18,7 +18,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import (
+from draftwerk.actors.messages import Delta, Ended, Event, Failed, SequenceStats, Started, TokenText
+from draftwerk.actors.monitoring.histogram import Histogram
+from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
+from draftwerk.actors.requests.errors import DrainingError, OverloadedError
+from draftwerk.actors.texts.prompt_encoding import prompt_field
+from draftwerk.speculative.load.stats import SchedulerLoad, SchedulerStats
+from draftwerk.speculative.replies.channels import parser_of
+from draftwerk.speculative.replies.half_written import KnownParts, ReplyPiece, open_call
+from draftwerk.speculative.replies.parser import ReplyPart
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import (
     Chat,
     ChatMessage,
     Passages,
@@ -26,18 +36,8 @@ from draftwerk.actors.client_prompts import (
     QueryPair,
     Variable,
 )
-from draftwerk.actors.errors import DrainingError, OverloadedError
-from draftwerk.actors.messages import Delta, Ended, Event, Failed, SequenceStats, Started, TokenText
-from draftwerk.actors.monitoring.histogram import Histogram
-from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
-from draftwerk.actors.prompt_encoding import prompt_field
-from draftwerk.speculative.protocol.state_sums import FRACTION_BITS, LONG
-from draftwerk.speculative.replies.channels import parser_of
-from draftwerk.speculative.replies.half_written import KnownParts, ReplyPiece, open_call
-from draftwerk.speculative.replies.parser import ReplyPart
 from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.scheduler.stats import SchedulerLoad, SchedulerStats
+from draftwerk.speculative.row_parts.state_sums import FRACTION_BITS, LONG
 
 END = 256
 NEWLINE = 10

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.actors.mailbox import Inbox, Outbox, mailbox
 from draftwerk.actors.messages import Event, Failed
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.shared.ports import ServedModel
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Prompt
 from draftwerk_cluster.frame_stream import LinkLostError
 from draftwerk_cluster.protocol import ReplicaInfo
 from draftwerk_cluster.replica_link import ReplicaLink, connect

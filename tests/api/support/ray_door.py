@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 
-from draftwerk.actors.text import TextTools
+from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk_tools.loadtest.server.launcher import free_port
 from tests.api.support.fake_engine import ByteText
 

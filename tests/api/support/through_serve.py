@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.shared.ports import ServedModel
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Prompt
 from draftwerk_cluster.replica_server import ReplicaServer
 from draftwerk_cluster.replica_state import ReplicaState
 from tests.api.support.fake_engine import FakeEngine

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from draftwerk.cache.page_layout import PageLayout
+from draftwerk.cache.pages.page_layout import PageLayout
 from draftwerk.cache.store import disk
 from draftwerk.cache.store.block_bytes import BlockBytes
 from draftwerk.cache.store.block_record import HEADER_BYTES

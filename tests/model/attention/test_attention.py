@@ -15,7 +15,7 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.gpu.choice import Needs, choose_attention
 from draftwerk.pictures.picture_rows import seeing_each_other
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.rounds import NO_DRAFT, Draft
 from tests.support.model_driver import random_tree
 from tests.support.runners import CPU
 

@@ -21,7 +21,7 @@ from draftwerk.model.batch.batch import Batch
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.gpu import choice
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, chain
 from tests.support.runners import CPU
 
 HEADS, KV_HEADS, SIZE, PAGE, BLOCKS = 4, 2, 16, 256, 12

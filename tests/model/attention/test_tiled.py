@@ -11,7 +11,7 @@ from draftwerk.model.attention.reference import attend
 from draftwerk.model.attention.signature import PLAIN, ScoredAttention, Scoring
 from draftwerk.model.attention.tiled import QUERIES, TiledAttention, paths_of
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.rounds import NO_DRAFT, Draft
 from tests.support.runners import CPU
 
 HEADS, KV_HEADS, SIZE, BLOCK = 6, 2, 24, 16

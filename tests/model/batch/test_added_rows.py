@@ -14,7 +14,7 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.pictures.picture_rows import seeing_each_other
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.rounds import Draft
 from tests.model.conftest import pool
 from tests.model.native.models import (
     part,

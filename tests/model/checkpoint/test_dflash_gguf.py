@@ -10,7 +10,7 @@ import pytest
 
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.drafters.drafter_table import draft_head_bytes
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.support.dflash_models import HEAD, MASK, SECOND, DFlashOracle
 from tests.support.head_drafting import Drafting, texts
 from tests.support.runners import make_runner_with_layer, require_kernels

@@ -22,8 +22,8 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.whole_prompts import all_seen, seeing
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT
+from draftwerk.speculative.sampling import Sampling
 from tests.model.native.models import part, round_of
 from tests.support.model_driver import Driver, Live, random_tree
 from tests.support.runners import make_runner

@@ -24,7 +24,7 @@ from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.speculative.sampling.defaults import SamplingDefaults
+from draftwerk.speculative.parameters.defaults import SamplingDefaults
 from tests.support.tiny_gguf import gguf_name, llama_cpp_order
 from tests.support.tiny_models import VOCAB, save_tiny, tiny_model
 from training.bf16_copy import bf16_copy, write_copy

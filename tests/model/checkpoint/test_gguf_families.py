@@ -18,7 +18,7 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.rounds import NO_DRAFT
 from tests.model.native.models import part, round_of
 from tests.support.gguf_of_hybrids import has_offset
 from tests.support.tiny_gguf import said_by_files, save_gguf

@@ -24,8 +24,8 @@ from draftwerk.model.process import native_build
 from draftwerk.model.process.build import build
 from draftwerk.model.process.built import Built
 from draftwerk.model.step.options.step_options import target_runner
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Proposal
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Proposal
+from draftwerk.speculative.sampling import Sampling
 from tests.support.rounds import make_round, make_row
 from tests.support.runners import cache_with_kernels
 from tests.support.tiny_gguf import save_gguf

@@ -9,7 +9,7 @@ from draftwerk.model.checkpoint.hub import DEFAULT_NAME
 from draftwerk.model.checkpoint.keys.generation_keys import GENERATION
 from draftwerk.model.checkpoint.recommended import recommended, suppressed
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.speculative.sampling.defaults import SamplingDefaults
+from draftwerk.speculative.parameters.defaults import SamplingDefaults
 
 
 def written(directory: Path, **fields: object) -> Path:

@@ -22,8 +22,7 @@ from draftwerk.model.draft_head.tree import (
     build_trees,
 )
 from draftwerk.model.native.build import NativeUnavailable
-from draftwerk.speculative.protocol.beam_rows import Branch
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     LOSS_NATS,
     NO_DRAFT,
     NO_FEEDBACK,
@@ -31,7 +30,8 @@ from draftwerk.speculative.protocol.rounds import (
     NewSequence,
     Proposal,
 )
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.row_parts.beam_rows import Branch
+from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from tests.support.draft_heads import idle_head, random_head
 from tests.support.rounds import make_round, make_row

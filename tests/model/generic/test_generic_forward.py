@@ -16,8 +16,8 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.generic.causal_lm import read_causal
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.options.beams.decisions import BeamRules
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.sampling import Sampling
 from tests.support.beams.beam_searching import Server, assert_same, found_by_transformers
 from tests.support.model_driver import Driver, Live, generate, random_tree
 from tests.support.one_thread import one_torch_thread as one_torch_thread

@@ -13,7 +13,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.generic.causal_lm import LayerPages
 from draftwerk.model.generic.paged_attention import ROUND, PagedRound, ProbedRound, attend
 from draftwerk.model.reference.kv_pages import private_pages
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.rounds import NO_DRAFT
 from tests.support.runners import CPU
 
 TOKENS, HEADS, KV_HEADS, SIZE = 6, 4, 2, 8

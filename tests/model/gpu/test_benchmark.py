@@ -8,8 +8,8 @@ import torch
 
 from benchmarks.gpu.texts import DeviceText, Parting, TextCase, compared
 from benchmarks.gpu.timing import GpuClock, GpuLimits, GpuPlace
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.sampling import Sampling
 from tests.model.gpu.support.device import DEVICE
 from tests.support.runners import CPU, FP32
 

@@ -14,8 +14,8 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.draft_head.chains import LENGTH_MAX, ChainDrafter, Wanted
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.draft_runner import DraftRunner
-from draftwerk.speculative.protocol.rounds import NewSequence, Round, Row
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NewSequence, Round, Row
+from draftwerk.speculative.sampling import Sampling
 from tests.model.gpu.support.device import DEVICE
 from tests.model.gpu.support.recorder import Recorder
 from tests.support.model_driver import Driver, generate

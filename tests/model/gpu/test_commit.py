@@ -21,8 +21,8 @@ from draftwerk.model.step.presampled import Presampled, RoundRequests
 from draftwerk.model.step.row_walk import RowPlan, RowWalk, packed_tree, path_moves
 from draftwerk.model.step.sequences import CachedSequence as Known
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.rounds import Draft, HeadNode
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import Draft, HeadNode
+from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.verify import accept
 from tests.model.gpu.support.device import DEVICE
 from tests.model.gpu.support.recorder import Recorder

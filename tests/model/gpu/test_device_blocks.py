@@ -18,7 +18,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.draft_head.head import fingerprint
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, chain
+from draftwerk.speculative.rounds import NO_DRAFT, chain
 from tests.model.gpu.support.device import DEVICE
 from tests.model.gpu.support.recorder import Recorder
 from tests.support.runners import FP32

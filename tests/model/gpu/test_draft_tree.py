@@ -13,8 +13,8 @@ from draftwerk.model.draft_head.torch_step import TorchStep
 from draftwerk.model.draft_head.tree import EXPANDED, LEVELS, Start, build_trees
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from tests.model.gpu.support.device import DEVICE
 from tests.model.gpu.support.recorder import Recorder

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.rounds import Draft
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import Draft
+from draftwerk.speculative.sampling import Sampling
 from tests.model.gpu.support.device import DEVICE
 from tests.support.model_driver import Driver, Live, generate, random_tree
 from tests.support.runners import make_runner

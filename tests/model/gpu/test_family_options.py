@@ -15,7 +15,7 @@ from draftwerk.model.reference import convolution, decoder
 from draftwerk.model.step.around_steps import attached
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.state_sums import summed
+from draftwerk.speculative.row_parts.state_sums import summed
 from tests.model.gpu.test_families import ALWAYS, COUNT, GREEDY, PROMPT, device_runner, drafted
 from tests.model.step.test_whole_prompts import make_step, rows_of, save_both_ways, sums
 from tests.support.model_driver import generate

@@ -19,8 +19,8 @@ from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, chain
+from draftwerk.speculative.sampling import Sampling
 from tests.model.gpu.support.device import DEVICE
 from tests.model.gpu.support.recorder import Recorder
 from tests.support.model_driver import Driver, Live, generate, random_tree

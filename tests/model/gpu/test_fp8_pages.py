@@ -17,8 +17,8 @@ from draftwerk.model.gpu.ops import HeadNorms
 from draftwerk.model.reference.kv_pages import allocate, copy_blocks, move_slots
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.rounds import Draft
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import Draft
+from draftwerk.speculative.sampling import Sampling
 from tests.model.gpu.kernels.test_attention import BLOCKS, case, tensors, triton_attention
 from tests.model.gpu.support.device import DEVICE
 from tests.model.gpu.test_forward import rounds

@@ -8,7 +8,7 @@ import pytest
 
 from draftwerk.model.step.backend import TORCH_BACKEND
 from draftwerk.model.step.options.step_options import target_runner
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.model.gpu.test_families import device_runner
 from tests.support import assistant_models, dflash_models, eagle_models
 from tests.support.assistant_models import AssistantOracle

@@ -12,8 +12,8 @@ from draftwerk.model.batch.batch import Pages
 from draftwerk.model.reference.sampler import SamplingRequest, best_tokens, choose_many
 from draftwerk.model.step.presampled import Presampled, RoundRequests
 from draftwerk.model.step.sequences import CachedSequence
-from draftwerk.speculative.sampling import params as reference
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative import sampling as reference
+from draftwerk.speculative.sampling import Sampling
 from tests.model.gpu.support.device import DEVICE
 
 pytest.importorskip("triton", reason="Triton is not installed")

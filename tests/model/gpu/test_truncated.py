@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from draftwerk.model.reference.sampler import SamplingRequest
-from draftwerk.speculative.protocol.rounds import Draft
-from draftwerk.speculative.sampling import params as reference
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative import sampling as reference
+from draftwerk.speculative.rounds import Draft
+from draftwerk.speculative.sampling import Sampling
 from tests.support.model_driver import Driver, Live, generate, random_tree
 from tests.support.runners import make_runner
 from tests.support.tiny_models import VOCAB

@@ -11,7 +11,7 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.weights import LayerWeights, Weights
 from draftwerk.model.reference.kv_pages import page_shape
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.rounds import NO_DRAFT, Draft
 
 
 def tiny_config(**changes) -> ModelConfig:

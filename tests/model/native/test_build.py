@@ -15,7 +15,7 @@ from draftwerk.model.native.isa import ISAS
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.sampler import SamplingRequest
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 
 COMPILER = """#!/bin/sh
 if [ "$1" = --version ]; then echo "fake ${VERSION:-1}"; exit; fi

@@ -9,7 +9,7 @@ from draftwerk.model.native.native_shape import QUANTISED
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import dequantised, quantised
 from draftwerk.model.reference.forward import TorchForward
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.rounds import Draft
 from tests.model.native.kept_heads import twin_of
 from tests.model.native.models import (
     part,

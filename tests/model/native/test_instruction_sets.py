@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.cache.kinds.recurrent_states import RowState
-from draftwerk.cache.kv_formats import CODE_UNIT
+from draftwerk.cache.pages.kv_formats import CODE_UNIT
 from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.stored_matrix import STORED
@@ -27,8 +27,8 @@ from draftwerk.model.native.native_shape import FORMATS
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.reference.sampler import SamplingRequest
-from draftwerk.speculative.protocol.rounds import Draft
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import Draft
+from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from tests.model.native.models import (
     part,

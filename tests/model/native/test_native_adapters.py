@@ -17,7 +17,7 @@ from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.native_shape import FORMATS
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.rounds import NO_DRAFT, Draft
 from tests.model.native.models import random_pages, random_tokens, random_weights, tiny_config
 from tests.model.native.stored.stored_models import MIXED, Kinds, stored_weights, wide_config
 from tests.model.native.test_instruction_sets import LEAST, isas, pool_of, same_bits

@@ -19,7 +19,7 @@ from draftwerk.model.checkpoint.stored_matrix import STORED
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.rounds import Draft
 from tests.model.native.models import part, random_pages, round_of
 from tests.support.drawn_sizes import CHOICES, drawn_sizes
 from tests.support.tiny_gguf import save_gguf

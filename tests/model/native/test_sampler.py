@@ -20,8 +20,8 @@ from draftwerk.model.step.backend import TORCH_BACKEND
 from draftwerk.model.step.presampled import Presampled, RoundRequests, check_finite_only
 from draftwerk.model.step.row_walk import RowPlan, RowWalk, root_request, verify
 from draftwerk.model.step.sequences import CachedSequence
-from draftwerk.speculative.protocol.rounds import Draft, Row
-from draftwerk.speculative.sampling.params import Sampling, choose
+from draftwerk.speculative.rounds import Draft, Row
+from draftwerk.speculative.sampling import Sampling, choose
 
 samplings = st.builds(
     Sampling,

@@ -12,7 +12,7 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import build
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.rounds import NO_DRAFT
 from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny
 from tests.support.undeclared_models import save_undeclared
 

@@ -14,7 +14,7 @@ from draftwerk.model.process.role import ModelWorker, WorkerState, build_role
 from draftwerk.model.process.step_trials import verification
 from draftwerk.model.process.worker import Pipe, serve
 from draftwerk.speculative.protocol.frames import HEADER, FrameKind, Ready, encode, frame
-from draftwerk.speculative.protocol.rounds import Round
+from draftwerk.speculative.rounds import Round
 from tests.support.rounds import make_round
 from tests.support.tiny_models import save_tiny
 

@@ -16,7 +16,7 @@ from draftwerk.model.process.built import Built
 from draftwerk.model.process.measuring import StepSize
 from draftwerk.model.process.step_trials import verification
 from draftwerk.model.step.options.step_options import target_runner
-from draftwerk.speculative.protocol.rounds import Decision
+from draftwerk.speculative.rounds import Decision
 from tests.support.tiny_models import save_tiny
 from tests.support.waiting import wait_until
 

@@ -10,7 +10,7 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter, LoraMatrices
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.reference.forward import TorchForward
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.rounds import NO_DRAFT
 from tests.model.native.models import random_pages, random_tokens, random_weights, tiny_config
 from tests.support.tiny_adapters import eight_adapters, random_adapter
 

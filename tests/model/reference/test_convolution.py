@@ -8,7 +8,7 @@ import torch
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.reference.convolution import conv_slots, convolved, store_inputs
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.rounds import NO_DRAFT, Draft
 
 CPU = torch.device("cpu")
 BLOCK_SIZE = 4

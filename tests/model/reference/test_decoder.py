@@ -6,7 +6,7 @@ from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.batch import Batch, RowsBuilder
 from draftwerk.model.reference.decoder import Decoder
 from draftwerk.model.reference.forward import TorchForward
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.rounds import NO_DRAFT, Draft
 from tests.model.native.models import random_pages, random_tokens, random_weights, tiny_config
 
 CONFIG = tiny_config()

@@ -24,8 +24,8 @@ from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Proposal
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, NewSequence, Proposal
+from draftwerk.speculative.sampling import Sampling
 from tests.model.native.models import random_pages
 from tests.support.model_driver import Driver, Live, random_tree
 from tests.support.rounds import make_round, make_row

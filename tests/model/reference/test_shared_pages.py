@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import torch
 
-from draftwerk.cache.page_layout import PageLayout, memory_bytes
+from draftwerk.cache.pages.page_layout import PageLayout, memory_bytes
 from draftwerk.machine.child_python import child_environment, python_command
 from draftwerk.machine.shared_memory import HUGE, SharedMemory
 from draftwerk.model.batch.batch import Pages

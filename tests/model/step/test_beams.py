@@ -17,8 +17,8 @@ import torch
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.speculative.options.beams.decisions import BeamRules, Beams
 from draftwerk.speculative.options.beams.sampled import new_beams
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
-from draftwerk.speculative.sampling.params import Grammar, Sampling, edited, probabilities
+from draftwerk.speculative.rounds import NO_DRAFT
+from draftwerk.speculative.sampling import Grammar, Sampling, edited, probabilities
 from tests.support.beams.beam_searching import Found, Server, assert_same, found_by_transformers
 from tests.support.beams.naive_beams import best_candidates
 from tests.support.runners import make_runner

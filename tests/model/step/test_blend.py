@@ -23,9 +23,9 @@ from draftwerk.speculative.options.blend.rules import (
     canonical_parts,
     choose_positions,
 )
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Round, Row
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.sequence import Sequence as Request
+from draftwerk.speculative.rounds import NO_DRAFT, Round, Row
+from draftwerk.speculative.sequence import Sequence as Request
 from draftwerk_tools.trials.blend_trial import BlendTrial
 from tests.model.native.models import random_pages, random_tokens, random_weights, tiny_config
 from tests.support.torch_turn import TorchTurn
@@ -320,9 +320,9 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_rows_out_of_range_fail_alone(parts: LoadedModel, name: str) -> None:
-    from draftwerk.speculative.protocol.rounds import NewSequence, Proposal
-    from draftwerk.speculative.protocol.row_blend import RowBlend
-    from draftwerk.speculative.sampling.params import Sampling
+    from draftwerk.speculative.rounds import NewSequence, Proposal
+    from draftwerk.speculative.row_parts.row_blend import RowBlend
+    from draftwerk.speculative.sampling import Sampling
 
     row = Row(
         sequence_id=1,

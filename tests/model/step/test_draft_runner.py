@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from draftwerk.model.step import draft_runner
 from draftwerk.model.step.draft_coverage import DraftCoverage
 from draftwerk.model.step.draft_runner import DraftRunner
-from draftwerk.speculative.protocol.beam_rows import Branch
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Round, Row
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Round, Row
+from draftwerk.speculative.row_parts.beam_rows import Branch
+from draftwerk.speculative.sampling import Sampling
 from tests.support.model_driver import Driver, generate
 from tests.support.rounds import make_round, make_row
 from tests.support.runners import make_drafter, make_runner

@@ -13,8 +13,8 @@ from draftwerk.model.step.backend import TORCH_BACKEND, Backend
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.presampled import Presampled, RoundRequests, check_finite_only
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Proposal
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import Draft, NewSequence, Proposal
+from draftwerk.speculative.sampling import Sampling
 from tests.support.model_driver import Driver, Live, random_tree
 from tests.support.rounds import make_round, make_row
 from tests.support.runners import make_runner

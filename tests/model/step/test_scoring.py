@@ -12,7 +12,7 @@ from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.step.backend import TORCH_BACKEND
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     ChosenLogprob,
     NewSequence,
@@ -20,7 +20,7 @@ from draftwerk.speculative.protocol.rounds import (
     Round,
     Row,
 )
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.support.runners import kernel_parts
 from tests.support.tiny_models import VOCAB, oracle_logits, tiny_model
 

@@ -10,7 +10,7 @@ from draftwerk.model.native.trials import model_shape
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, chain
 from tests.model.native.models import random_weights, tiny_config
 
 CPU = torch.device("cpu")

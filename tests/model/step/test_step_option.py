@@ -5,7 +5,7 @@ from typing import Any
 
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.target_runner import StepOption, StepProgress
-from draftwerk.speculative.protocol.rounds import Decision, Round
+from draftwerk.speculative.rounds import Decision, Round
 
 
 def progress() -> tuple[StepProgress, list[Any]]:

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from draftwerk.model.step.options.step_options import target_runner
-from draftwerk.speculative.protocol.beam_rows import Branch
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     LOSS_NATS,
     NO_DRAFT,
     Draft,
@@ -18,7 +17,8 @@ from draftwerk.speculative.protocol.rounds import (
     Row,
     chain,
 )
-from draftwerk.speculative.sampling.params import Sampling, edited
+from draftwerk.speculative.row_parts.beam_rows import Branch
+from draftwerk.speculative.sampling import Sampling, edited
 from tests.support.model_driver import Driver, Live, generate, random_tree
 from tests.support.rounds import make_round, make_row
 from tests.support.runners import make_runner

@@ -9,8 +9,8 @@ from draftwerk.cache.tables import RELEASED
 from draftwerk.model.batch.batch import Pages
 from draftwerk.model.step.sequences import BadRow, CachedSequence
 from draftwerk.model.step.validation import check_row
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Row
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, Row
+from draftwerk.speculative.sampling import Sampling
 from tests.support.rounds import make_row
 
 SIZE, OTHERS, OWN = 4, 20, 12

@@ -22,10 +22,10 @@ from draftwerk.model.step.around_steps import attached
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.whole_prompts import NO_TEXT, Step, all_seen, one_by_one, seeing
 from draftwerk.speculative.options.pooled_prompt import PooledPrompt
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row
-from draftwerk.speculative.protocol.state_sums import summed
 from draftwerk.speculative.requests.pooling import Pooling, PoolingParams
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row
+from draftwerk.speculative.row_parts.state_sums import summed
+from draftwerk.speculative.sampling import Sampling
 from tests.support.gguf_of_hybrids import has_offset
 from tests.support.runners import kernel_parts
 from tests.support.tiny_gguf import said_by_files, save_gguf

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.model.text.following_text import FollowingText
 from draftwerk.model.text.grammar import PlainTokens
 from draftwerk.model.text.vocabulary_text import VocabularyText
+from draftwerk.speculative.requests.client_prompts import ChatMessage
 from tests.support.small_tokenizers import byte_level, saved, sentencepiece_like
 
 SCRAPS = (

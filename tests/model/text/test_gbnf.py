@@ -9,7 +9,7 @@ from llguidance import LLMatcher, LLTokenizer
 from draftwerk.model.text.gbnf import GbnfFault, is_gbnf, lark_of
 from draftwerk.model.text.grammar import BadGrammar, Grammars, compiled
 from draftwerk.model.text.vocabulary import read_tokenizer
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 from tests.support.tiny_models import save_tiny_with_text
 
 JSON = r"""

@@ -15,10 +15,10 @@ from draftwerk.model.reference.sampler import SamplingRequest, choose_many
 from draftwerk.model.text.grammar import BadGrammar, Grammars, Matcher, grammars_of
 from draftwerk.model.text.grammar_check import CheckerLost, GrammarChecker
 from draftwerk.model.text.tokenizer import TextTokenizer
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, NewSequence, Proposal
+from draftwerk.speculative import sampling as reference
 from draftwerk.speculative.replies.schemas.reworded_schemas import reworded
-from draftwerk.speculative.sampling import params as reference
-from draftwerk.speculative.sampling.params import Grammar, Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, NewSequence, Proposal
+from draftwerk.speculative.sampling import Grammar, Sampling
 from tests.support.model_driver import Driver, Live, generate, random_tree
 from tests.support.rounds import make_round, make_row
 from tests.support.runners import make_drafter, make_runner

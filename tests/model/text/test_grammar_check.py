@@ -11,7 +11,7 @@ import pytest
 from draftwerk.model.text import grammar_check
 from draftwerk.model.text.grammar import BadGrammar
 from draftwerk.model.text.grammar_check import CheckerLost, GrammarChecker
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 from tests.support.tiny_models import save_tiny_with_text
 from tests.support.waiting import DEADLINE_S
 

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
 
-from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.model.text import kept_pieces
 from draftwerk.model.text.kept_pieces import KeptPieces, cut_names
+from draftwerk.speculative.requests.client_prompts import ChatMessage
 from tests.support.small_tokenizers import KINDS, saved
 
 TOKENS = (

@@ -12,7 +12,7 @@ from draftwerk.speculative.replies.argument_schemas import ToolFunction, paramet
 from draftwerk.speculative.replies.grammar import reply_grammar
 from draftwerk.speculative.replies.schemas.weakened_schemas import weakened
 from draftwerk.speculative.replies.weaker_grammars import weaker
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 from tests.model.text.test_replies import (
     calls_in,
     cut,

@@ -34,7 +34,7 @@ from draftwerk.speculative.replies.grammar import (
     reply_grammar,
 )
 from draftwerk.speculative.replies.parser import ReplyPart
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 from tests.model.text.samples import call_templates
 from tests.model.text.samples.call_templates import FAMILIES
 from tests.model.text.samples.random_schemas import random_schema, random_value

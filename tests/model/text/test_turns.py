@@ -2,8 +2,8 @@
 
 import pytest
 
-from draftwerk.actors.client_prompts import ToolCall
 from draftwerk.model.text.turns import call_of
+from draftwerk.speculative.requests.client_prompts import ToolCall
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.grammar import Grammars, grammars_of
 from draftwerk.model.text.vocabulary import FILE, read_tokenizer, token_count
 from draftwerk.model.text.vocabulary_text import VocabularyText
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 
 ENDS = (2,)
 NAME = "a<|im_end|>b <tool_call>é<|endoftext|>"

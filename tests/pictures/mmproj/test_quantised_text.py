@@ -19,7 +19,7 @@ from draftwerk.pictures.picture_rows import RowOptions
 from draftwerk.pictures.placeholders import placeholders
 from draftwerk.pictures.tower import Tower
 from draftwerk.pictures.tower_messages import PictureWork, TowerOptions
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.support.gguf_of_pictures import save_mmproj, save_text
 from tests.support.model_driver import Driver
 from tests.support.tiny_pictures import FAMILIES, Pictured, picture, save_pictured

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.load.occupancy import Occupancy
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     NO_STEP,
     Draft,
@@ -23,8 +24,7 @@ from draftwerk.speculative.protocol.rounds import (
     TokenTopK,
     chain,
 )
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.occupancy import Occupancy
+from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.verify import TreeWalk
 from tests.support.rounds import make_round, make_row
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     Decision,
     Draft,
@@ -16,7 +16,7 @@ from draftwerk.speculative.protocol.rounds import (
     Verdict,
     chain,
 )
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.support.rounds import make_round, make_row
 
 PROMPT = (1, 2, 3)

@@ -10,7 +10,7 @@ import pytest
 
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     Draft,
     Feedback,
@@ -19,7 +19,7 @@ from draftwerk.speculative.protocol.rounds import (
     Round,
     StepReport,
 )
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.rounds import make_round, make_row
 

@@ -2,8 +2,8 @@
 
 from draftwerk.speculative.drafting.prepared import GIVEN
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Round, Row
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Round, Row
+from draftwerk.speculative.sampling import Sampling
 
 FORCED = (11, 12, 13, 14, 15, 16)
 

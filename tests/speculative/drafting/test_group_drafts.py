@@ -4,7 +4,7 @@ from typing import Any
 
 from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.group_drafts import NoGroups
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Round
+from draftwerk.speculative.rounds import NO_DRAFT, Round
 
 
 def test_no_round_has_groups_and_no_draft_is_filled_in() -> None:

@@ -19,8 +19,8 @@ from draftwerk.speculative.drafting.rationing import (
     VAIN_SHARE,
 )
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
-from draftwerk.speculative.protocol.beam_rows import Branch
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.request import SequenceRequest
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     NO_FEEDBACK,
     NO_STEP,
@@ -33,12 +33,12 @@ from draftwerk.speculative.protocol.rounds import (
     StepReport,
     chain,
 )
-from draftwerk.speculative.requests.request import SequenceRequest
-from draftwerk.speculative.requests.text_sequence import TextSequence
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.row_parts.beam_rows import Branch
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sources.ngram_index import GAP, PAD
 from draftwerk.speculative.sources.store import OutputStores
+from draftwerk.speculative.text_sequence import TextSequence
 from tests.speculative.drafting.replay import Recording, Replay
 from tests.support.proposing import drafts_of
 from tests.support.rounds import make_round, make_row

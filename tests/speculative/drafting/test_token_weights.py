@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from draftwerk.speculative.drafting.budget import CandidateNodes, choose_nodes
 from draftwerk.speculative.drafting.token_weights import token_weights
-from draftwerk.speculative.scheduler.occupancy import Occupancy
+from draftwerk.speculative.load.occupancy import Occupancy
 
 LEFTS = st.lists(st.integers(1, 5000), min_size=1, max_size=64)
 SHARES = st.floats(0.0, 1.0)

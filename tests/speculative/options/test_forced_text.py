@@ -6,11 +6,11 @@ from random import Random
 import msgspec
 
 from draftwerk.speculative.options.forced_text import ChainRoom, ForcedText
-from draftwerk.speculative.protocol.rounds import Decision, Round
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
-from tests.speculative.scheduler.scheduler_world import World
-from tests.speculative.scheduler.test_scheduler import GREEDY, PROMPT, decide, planned, submit
+from draftwerk.speculative.rounds import Decision, Round
+from draftwerk.speculative.scheduler import RoundLimits
+from draftwerk.speculative.sequence import Sequence
+from tests.speculative.scheduling.scheduler_world import World
+from tests.speculative.test_scheduler import GREEDY, PROMPT, decide, planned, submit
 
 LIMITS = RoundLimits(
     pipeline_depth=2, run_ahead=True, rows_max=8, tokens_max=64, draft_max=4, pause_s=0.06

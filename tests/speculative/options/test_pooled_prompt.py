@@ -6,7 +6,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.request import EncodedRequest, Options
+from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     NO_STEP,
     ChosenLogprob,
@@ -14,12 +16,10 @@ from draftwerk.speculative.protocol.rounds import (
     Row,
     Verdict,
 )
-from draftwerk.speculative.protocol.state_sums import LONG
-from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
-from draftwerk.speculative.requests.request import EncodedRequest, Options
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import Scheduler
+from draftwerk.speculative.row_parts.state_sums import LONG
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import Scheduler
+from draftwerk.speculative.sequence import Sequence
 from tests.speculative.options.test_scored_prompt import world
 
 READINGS = (

@@ -11,8 +11,10 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.step_cost import StepCost
+from draftwerk.speculative.opening import SequenceFactory
 from draftwerk.speculative.options.all_options import extensions
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.request import EncodedRequest, Options
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     NO_STEP,
     ChosenLogprob,
@@ -20,11 +22,9 @@ from draftwerk.speculative.protocol.rounds import (
     Row,
     Verdict,
 )
-from draftwerk.speculative.requests.request import EncodedRequest, Options
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.opening import SequenceFactory
-from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.sequence import Sequence
 
 SIZE = 4
 

@@ -3,8 +3,8 @@
 import pytest
 
 from draftwerk.speculative.protocol.continuations import NOT_COMPUTED, Continuations, spread
-from draftwerk.speculative.protocol.rounds import Decision, NewSequence, Round, Row
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import Decision, NewSequence, Round, Row
+from draftwerk.speculative.sampling import Sampling
 from tests.support.rounds import make_round, make_row
 
 STOP = 9

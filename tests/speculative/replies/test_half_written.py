@@ -17,7 +17,7 @@ from draftwerk.speculative.replies.formats import (
 )
 from draftwerk.speculative.replies.half_written import KnownParts, half_written, open_call
 from draftwerk.speculative.replies.parser import ReplyPart, joined_parts
-from draftwerk.speculative.requests.request import Written
+from draftwerk.speculative.request import Written
 
 HERMES = CallFormat(
     "json",

@@ -1,7 +1,7 @@
 """The draft head's nodes become drafts: ranked with the noise, deep only below right tokens."""
 
-from draftwerk.speculative.protocol.rounds import HeadNode
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import HeadNode
+from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.acceptance import (
     AcceptanceStats,
     SequenceAcceptance,

@@ -9,8 +9,8 @@ from math import exp, log
 
 import pytest
 
-from draftwerk.speculative.protocol.rounds import Draft
-from draftwerk.speculative.sampling.params import Sampling, choose
+from draftwerk.speculative.rounds import Draft
+from draftwerk.speculative.sampling import Sampling, choose
 from draftwerk.speculative.sources.tree import DraftTree
 from tests.speculative.sources.trees import grown
 

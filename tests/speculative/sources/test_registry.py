@@ -5,14 +5,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     NOTHING_LEARNED,
     Feedback,
     HeadNode,
     NewSequence,
     TokenTopK,
 )
-from draftwerk.speculative.sampling.params import Grammar, Sampling
+from draftwerk.speculative.sampling import Grammar, Sampling
 from draftwerk.speculative.sources.acceptance import (
     BUCKETS,
     AcceptanceStats,

@@ -5,9 +5,9 @@ from math import log
 
 import pytest
 
-from draftwerk.speculative.protocol.rounds import LOSS_NATS
-from draftwerk.speculative.sampling.gumbel import gumbel
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.gumbel import gumbel
+from draftwerk.speculative.rounds import LOSS_NATS
+from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.sequence_noise import GREEDY, SHARPNESS, SequenceNoise
 
 

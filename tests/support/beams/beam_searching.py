@@ -18,11 +18,11 @@ from draftwerk.speculative.options.beams.decisions import BeamRules
 from draftwerk.speculative.options.beams.sampled import new_beams
 from draftwerk.speculative.options.beams.search import BeamSearch
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, Proposal, Row
-from draftwerk.speculative.requests.request import SequenceRequest
-from draftwerk.speculative.requests.text_sequence import TextSequence
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.request import SequenceRequest
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, Proposal, Row
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.text_sequence import TextSequence
 from tests.support.proposing import drafts_of
 from tests.support.rounds import make_round
 

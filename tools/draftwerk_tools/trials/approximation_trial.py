@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.rounds import NO_DRAFT
 from draftwerk_tools.trials.blend_trial import BlendTrial
 from draftwerk_tools.trials.format_difference import Distances, distances
 

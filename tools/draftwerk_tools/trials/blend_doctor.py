@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.assembly.approximation_tables import keep_blend
 from draftwerk.assembly.blend_table import BlendTable
 from draftwerk.assembly.loading.model_infos import read_infos, read_text
@@ -22,6 +21,7 @@ from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
+from draftwerk.speculative.requests.client_prompts import ChatMessage
 from draftwerk.speculative.requests.declared_segments import RuleName
 from draftwerk_tools.trials.approximation_doctor import built_model, read_lines
 from draftwerk_tools.trials.blend_quality import (

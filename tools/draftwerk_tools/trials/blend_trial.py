@@ -20,13 +20,13 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.options.blend.blended_prompt import BlendedPrompt
 from draftwerk.speculative.options.blend.blending import Blending, blended
 from draftwerk.speculative.options.blend.rules import canonical_parts
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Proposal, chain
+from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.request import SequenceRequest
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.text_sequence import TextSequence
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.rounds import NO_DRAFT, Proposal, chain
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.text_sequence import TextSequence
 
 GREEDY = Sampling(temperature=0.0)
 TEXT_MAX = 2**20

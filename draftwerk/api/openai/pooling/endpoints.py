@@ -6,7 +6,6 @@ import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.openai.pooling import relevance
 from draftwerk.api.openai.pooling.pooling_schema import (
     EmbeddingBody,
@@ -27,6 +26,7 @@ from draftwerk.api.responses.vectors import as_base64, vector_of
 from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.handling import Endpoint, call_of
 from draftwerk.api.shared.usage import PoolingUsage
+from draftwerk.speculative.requests.client_prompts import Prompt
 from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
 
 EMBEDDING = msgspec.json.Decoder(EmbeddingBody)

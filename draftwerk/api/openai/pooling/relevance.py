@@ -6,7 +6,6 @@ import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
 
-from draftwerk.actors.client_prompts import Prompt, QueryPair
 from draftwerk.api.openai.pooling.pooling_schema import (
     RankedDocument,
     RankedText,
@@ -26,6 +25,7 @@ from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.handling import Endpoint, call_of
 from draftwerk.api.shared.ports import ServedModel
 from draftwerk.api.shared.usage import PoolingUsage
+from draftwerk.speculative.requests.client_prompts import Prompt, QueryPair
 from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams, RerankForm
 
 RERANK = msgspec.json.Decoder(RerankBody)

@@ -28,8 +28,8 @@ from draftwerk.api.shared.handling import Endpoint, call_of, json_reply, state_o
 from draftwerk.api.shared.models import models_of
 from draftwerk.api.shared.prompt_tokens import encoded, on_thread
 from draftwerk.api.shared.state import ServerState
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.sampling import Sampling
 
 RECEIPTS_MAX = 512
 

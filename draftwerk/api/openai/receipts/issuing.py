@@ -19,7 +19,7 @@ from draftwerk.api.shared.errors import ApiError, refused
 from draftwerk.api.shared.ports import BodyReader, ReceiptPicture, ReceiptSigner, ServedModel
 from draftwerk.api.shared.state import ServerState
 from draftwerk.api.shared.usage import RequestMetrics, Usage
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
 
 
 class ReceiptRequest(Protocol):

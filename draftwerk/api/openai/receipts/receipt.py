@@ -19,10 +19,15 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from draftwerk.actors.requests.checked_options import converted_options
 from draftwerk.api.shared.ports import ReceiptPicture
-from draftwerk.speculative.requests.checked_options import converted_options
-from draftwerk.speculative.requests.request import CHOICES_MAX, LongName, Options, Speculation
-from draftwerk.speculative.sampling.bounds import STOP_LENGTH_MAX, TOKENS_MAX, TokenIds, TokenTotal
+from draftwerk.speculative.parameters.bounds import (
+    STOP_LENGTH_MAX,
+    TOKENS_MAX,
+    TokenIds,
+    TokenTotal,
+)
+from draftwerk.speculative.request import CHOICES_MAX, LongName, Options, Speculation
 
 VERSION = 1
 KIND = "draftwerk.receipt"

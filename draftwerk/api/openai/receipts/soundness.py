@@ -6,6 +6,7 @@ from struct import error as StructError
 
 from msgspec import UnsetType
 
+from draftwerk.actors.requests.checked_options import OptionsError
 from draftwerk.api.openai.receipts.receipt import (
     Receipt,
     ReceiptChoice,
@@ -21,8 +22,7 @@ from draftwerk.api.openai.receipts.receipt import (
 )
 from draftwerk.api.openai.receipts.signing import is_signed
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.requests.checked_options import OptionsError
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
 
 FINISH_REASONS = ("stop", "length")
 

@@ -16,7 +16,7 @@ from draftwerk.api.shared.calls import Call, error_of
 from draftwerk.api.shared.ports import PictureFault, ServedModel
 from draftwerk.api.shared.state import ServerState
 from draftwerk.speculative.replies.formats import ReplyFormat
-from draftwerk.speculative.requests.request import Options
+from draftwerk.speculative.request import Options
 
 AT_ONCE = 16
 """Texts that are verified together."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.responses.responses_translate import responses_prompt
 from draftwerk.api.requests.reply_plan import ReplyPlan
 from draftwerk.api.shared.prompt_tokens import count_tokens
 from draftwerk.api.shared.state import ServerState
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage
 
 
 async def fitted_prompt(

@@ -7,7 +7,6 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.client_prompts import ChatMessage, ToolCall
 from draftwerk.actors.messages import Delta, Ended
 from draftwerk.api.openai.responses.items.response_items import OutputItems
 from draftwerk.api.openai.responses.items.response_tools import offered_tools
@@ -40,7 +39,8 @@ from draftwerk.api.requests.tools_schema import CustomFormat, FlatTool, SpacedTo
 from draftwerk.api.responses.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.api.shared.errors import OUT_OF_TIME, TOO_LONG, ApiError
 from draftwerk.api.shared.usage import PromptDetails, RequestMetrics, Usage
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.requests.client_prompts import ChatMessage, ToolCall
+from draftwerk.speculative.sampling import Sampling
 
 KEPT_CODES = (*OUT_OF_TIME, TOO_LONG)
 """Codes that clients act on; other failures have those of OpenAI."""

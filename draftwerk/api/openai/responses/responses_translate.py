@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.api.openai.responses.items.response_tools import offered_tools, response_tools
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.translate import check_include, options
@@ -15,8 +14,9 @@ from draftwerk.api.requests.segments import blend_of, check_unmarked, with_docum
 from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.handling import RequestContext
 from draftwerk.api.shared.ports import ServedModel
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.request import Options
 
 LOGPROBS = "message.output_text.logprobs"
 ORIGINS = "token_origins"

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.state import ServerState
+from draftwerk.speculative.requests.client_prompts import Prompt
 
 
 class Fim(Struct, frozen=True, kw_only=True):

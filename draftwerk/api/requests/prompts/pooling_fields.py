@@ -4,15 +4,15 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from draftwerk.actors.client_prompts import Prompt
 from draftwerk.api.requests.deadlines import deadlines_of
 from draftwerk.api.requests.field_rows import knows, no_effect
 from draftwerk.api.requests.field_types import Label, Name, Salt, Time
 from draftwerk.api.shared.errors import refused
 from draftwerk.api.shared.ports import ServedModel
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Prompt
 from draftwerk.speculative.requests.pooling import PoolingParams
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 
 INPUTS_MAX = 2048
 """Texts in a request at most, as OpenAI has it."""

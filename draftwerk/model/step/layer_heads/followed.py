@@ -10,7 +10,7 @@ from draftwerk.model.step.loaded_model import BoundHead
 from draftwerk.model.step.row_walk import RowPlan, RowWalk
 from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.model.step.target_runner import RowOutputs, StepOption, StepProgress
-from draftwerk.speculative.protocol.rounds import Draft, Round, Row
+from draftwerk.speculative.rounds import Draft, Round, Row
 
 
 class FollowedTexts(StepOption):

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from draftwerk.model.draft_head.tree import BEST, CHANCE_MIN, LEVELS, LOOKED, Start, rank_losses
 from draftwerk.model.reference.sampler import TopTokens
-from draftwerk.speculative.protocol.rounds import HeadNode
-from draftwerk.speculative.sampling.elementary import exp
+from draftwerk.speculative.parameters.elementary import exp
+from draftwerk.speculative.rounds import HeadNode
 
 
 class HeadChain:

@@ -17,7 +17,7 @@ from draftwerk.model.draft_head.head_windows import BLOCK_SIZE, HeadWindow, Head
 from draftwerk.model.draft_head.tree import LEVELS, Start
 from draftwerk.model.reference.sampler import TopTokens
 from draftwerk.model.step.layer_heads.head_chain import HeadChain, grow_chains
-from draftwerk.speculative.protocol.rounds import LOSS_NATS, NO_DRAFT, HeadNode
+from draftwerk.speculative.rounds import LOSS_NATS, NO_DRAFT, HeadNode
 
 
 class HeadLayer(Protocol):

@@ -14,8 +14,8 @@ from draftwerk.model.step.row_walk import RowPlan
 from draftwerk.model.step.sequences import BadRow, CachedSequence
 from draftwerk.model.step.target_runner import StepOption, StepProgress
 from draftwerk.speculative.options.blend.rules import CHECK_LAYER
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Row
-from draftwerk.speculative.protocol.row_blend import RowBlend
+from draftwerk.speculative.rounds import NO_DRAFT, Decision, Row
+from draftwerk.speculative.row_parts.row_blend import RowBlend
 
 
 @dataclass(slots=True, frozen=True)

@@ -9,7 +9,7 @@ from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.row_walk import RowPlan, RowWalk
 from draftwerk.model.step.sequences import BadRow, CachedSequence
 from draftwerk.model.step.target_runner import RowOutputs, StepOption
-from draftwerk.speculative.protocol.rounds import Draft, Round, Row
+from draftwerk.speculative.rounds import Draft, Round, Row
 
 
 class WindowRows(StepOption):

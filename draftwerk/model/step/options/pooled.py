@@ -9,8 +9,8 @@ from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.row_walk import BROKEN
 from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.model.step.target_runner import RowOutputs, StepOption, StepProgress
-from draftwerk.speculative.protocol.rounds import Decision, Draft, Row
-from draftwerk.speculative.protocol.state_sums import FRACTION_BITS, STATE_MAX
+from draftwerk.speculative.rounds import Decision, Draft, Row
+from draftwerk.speculative.row_parts.state_sums import FRACTION_BITS, STATE_MAX
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,9 +8,9 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import SequenceMemory
 from draftwerk.speculative.options.beams.search import SEARCH_ROOM, BeamSearch
 from draftwerk.speculative.options.beams.search_progress import new_progress
-from draftwerk.speculative.protocol.rounds import Row, VerifiedRow
-from draftwerk.speculative.requests.sequence import RoundPlan, Taken
-from draftwerk.speculative.requests.text_sequence import TextSequence
+from draftwerk.speculative.rounds import Row, VerifiedRow
+from draftwerk.speculative.sequence import RoundPlan, Taken
+from draftwerk.speculative.text_sequence import TextSequence
 
 
 @dataclass(eq=False)

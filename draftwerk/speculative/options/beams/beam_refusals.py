@@ -1,9 +1,9 @@
 """Requests for beam searches that cannot be served."""
 
-from draftwerk.speculative.requests.request import EncodedRequest
-from draftwerk.speculative.sampling.bounds import WIDTH_MAX
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.size_limits import MemorySizes
+from draftwerk.speculative.load.size_limits import MemorySizes
+from draftwerk.speculative.parameters.bounds import WIDTH_MAX
+from draftwerk.speculative.request import EncodedRequest
+from draftwerk.speculative.sampling import Sampling
 
 
 def beam_refusal(

@@ -20,7 +20,7 @@ from draftwerk.speculative.options.beams.survival import (
     chance,
     leads,
 )
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, NO_FEEDBACK, Draft, Round, Row
+from draftwerk.speculative.rounds import NO_DRAFT, NO_FEEDBACK, Draft, Round, Row
 from draftwerk.speculative.sources.ngram_index import GAP, PAD, Occurrences
 
 SOURCE = "beams"

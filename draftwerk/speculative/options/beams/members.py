@@ -12,8 +12,8 @@ from draftwerk.cache.kinds.recurrent_states import SequenceStates
 from draftwerk.cache.memory import SequenceMemory
 from draftwerk.cache.tables import BlockCopy
 from draftwerk.speculative.options.beams.decisions import Candidate, Hypothesis
-from draftwerk.speculative.protocol.rounds import NewSequence, Row
-from draftwerk.speculative.requests.sequence import Sequence as RequestSequence
+from draftwerk.speculative.rounds import NewSequence, Row
+from draftwerk.speculative.sequence import Sequence as RequestSequence
 
 Slot = int
 """block * block_size + offset."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from math import exp, log
 
 from draftwerk.speculative.options.beams.decisions import Candidate
-from draftwerk.speculative.protocol.beam_rows import Seen
+from draftwerk.speculative.row_parts.beam_rows import Seen
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX, Occurrences
 
 ORDERS = 5

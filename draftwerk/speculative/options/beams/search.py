@@ -29,9 +29,9 @@ from draftwerk.speculative.options.beams.members import (
 from draftwerk.speculative.options.beams.steps import BeamPosition, take_steps, with_known
 from draftwerk.speculative.options.beams.text_snapshots import TextSnapshots
 from draftwerk.speculative.options.beams.verified_trees import as_one_row, path_origins, seen
-from draftwerk.speculative.protocol.beam_rows import Branch, Seen
-from draftwerk.speculative.protocol.rounds import Row, VerifiedRow
-from draftwerk.speculative.requests.sequence import Sequence
+from draftwerk.speculative.rounds import Row, VerifiedRow
+from draftwerk.speculative.row_parts.beam_rows import Branch, Seen
+from draftwerk.speculative.sequence import Sequence
 
 SEARCH_ROOM = 2
 """Room for drafts in a branch's row, in that of an ordinary one: trees are uneven."""

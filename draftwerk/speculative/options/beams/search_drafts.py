@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.options.beams.drafts import BeamDrafts
-from draftwerk.speculative.protocol.rounds import Draft, Round
+from draftwerk.speculative.rounds import Draft, Round
 from draftwerk.speculative.sources.ngram_index import Occurrences
 
 

@@ -6,9 +6,9 @@ import msgspec
 
 from draftwerk.speculative.options.beams.decisions import Hypothesis
 from draftwerk.speculative.options.beams.search import BeamSearch
-from draftwerk.speculative.protocol.rounds import ChosenLogprob
 from draftwerk.speculative.requests.further_outputs import FurtherOutputs
-from draftwerk.speculative.requests.sequence import Sequence, SequenceProgress, Tally, with_outputs
+from draftwerk.speculative.rounds import ChosenLogprob
+from draftwerk.speculative.sequence import Sequence, SequenceProgress, Tally, with_outputs
 
 
 def new_progress(search: BeamSearch, root: Sequence) -> list[SequenceProgress]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from draftwerk.speculative.options.beams.decisions import Beams, Candidate
-from draftwerk.speculative.protocol.rounds import Decision, VerifiedRow
+from draftwerk.speculative.rounds import Decision, VerifiedRow
 
 TreePosition = tuple[int, int]
 """A row of the search, and a node of its draft; -1 is its last known token."""

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from draftwerk.speculative.options.beams.decisions import Candidate
-from draftwerk.speculative.protocol.rounds import Draft
+from draftwerk.speculative.rounds import Draft
 
 
 class VerifiedBranch(NamedTuple):

@@ -1,8 +1,8 @@
 """Prompts with segments that cannot be served."""
 
+from draftwerk.speculative.opening import MemorySizes
 from draftwerk.speculative.options.blend.rules import BEGINNING
-from draftwerk.speculative.requests.request import EncodedRequest
-from draftwerk.speculative.scheduler.opening import MemorySizes
+from draftwerk.speculative.request import EncodedRequest
 
 
 def blend_refusal(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from draftwerk.cache.memory import SequenceMemory
 from draftwerk.speculative.options.blend.rules import CanonicalPart
-from draftwerk.speculative.protocol.row_blend import RowBlend
+from draftwerk.speculative.row_parts.row_blend import RowBlend
 
 
 class SegmentUse(NamedTuple):

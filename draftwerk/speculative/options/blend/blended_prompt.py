@@ -10,9 +10,9 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import SequenceMemory
 from draftwerk.speculative.options.blend.blend_step import BlendStep
 from draftwerk.speculative.options.blend.blending import Blending
-from draftwerk.speculative.protocol.rounds import Row, VerifiedRow
-from draftwerk.speculative.requests.sequence import RoundPlan, Taken
-from draftwerk.speculative.requests.text_sequence import TextSequence
+from draftwerk.speculative.rounds import Row, VerifiedRow
+from draftwerk.speculative.sequence import RoundPlan, Taken
+from draftwerk.speculative.text_sequence import TextSequence
 
 
 @dataclass(eq=False)

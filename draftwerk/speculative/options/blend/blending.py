@@ -22,8 +22,8 @@ from draftwerk.speculative.options.blend.blend_step import (
     release,
 )
 from draftwerk.speculative.options.blend.rules import CanonicalPart, choose_positions
-from draftwerk.speculative.protocol.row_blend import RowBlend, SegmentCopy, SegmentRead
 from draftwerk.speculative.requests.declared_segments import Blend
+from draftwerk.speculative.row_parts.row_blend import RowBlend, SegmentCopy, SegmentRead
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from math import ceil, log2
 from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.speculative.requests.sequence import Sequence, held_blocks
+from draftwerk.speculative.sequence import Sequence, held_blocks
 
 BUCKETS = 40
 """The last one begins at about a million tokens."""

@@ -15,8 +15,8 @@ from math import inf
 from typing import NamedTuple
 
 from draftwerk.speculative.options.service.lengths import TextLengths, overflows
-from draftwerk.speculative.requests.sequence import Sequence, entry_blocks, held_blocks
-from draftwerk.speculative.scheduler.running_set import RunningSet
+from draftwerk.speculative.running_set import RunningSet
+from draftwerk.speculative.sequence import Sequence, entry_blocks, held_blocks
 
 PASSED_MAX = 64
 PASSES_MAX = 2

@@ -7,13 +7,13 @@ from draftwerk.speculative.options.service.overtaking import Overtaking
 from draftwerk.speculative.options.service.prompt_shares import PromptQueue, next_credit, rank
 from draftwerk.speculative.options.service.shared_prefixes import awaits_prefix
 from draftwerk.speculative.options.service.slo_times import unread_prompt
-from draftwerk.speculative.requests.sequence import (
+from draftwerk.speculative.running_set import RunningSet, queue_key
+from draftwerk.speculative.sequence import (
     RoundPlan,
     Sequence,
     awaits_leader,
     known_slots,
 )
-from draftwerk.speculative.scheduler.running_set import RunningSet, queue_key
 
 
 class PromptRows:

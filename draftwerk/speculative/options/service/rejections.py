@@ -19,10 +19,10 @@ from draftwerk.speculative.options.service.slo_times import (
     rows_free_s,
     unread_prompts,
 )
-from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.slo import SloPolicy
-from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS, RunningSet, queue_key
-from draftwerk.speculative.scheduler.scheduling_policy import Rejection
+from draftwerk.speculative.running_set import AGING_ROUNDS, RunningSet, queue_key
+from draftwerk.speculative.scheduling_policy import Rejection
+from draftwerk.speculative.sequence import Sequence
 
 EXPIRED = "deadline_exceeded", "its text has not begun in time"
 UNMET = "slo_unmet", "what was promised cannot be kept"

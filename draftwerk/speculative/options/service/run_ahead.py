@@ -4,9 +4,9 @@ from collections.abc import Collection
 from collections.abc import Sequence as Ordered
 from typing import Any
 
-from draftwerk.speculative.protocol.rounds import Round, Row
-from draftwerk.speculative.requests.sequence import RoundPlan, Sequence
-from draftwerk.speculative.scheduler.running_set import RunningSet
+from draftwerk.speculative.rounds import Round, Row
+from draftwerk.speculative.running_set import RunningSet
+from draftwerk.speculative.sequence import RoundPlan, Sequence
 
 READ_MAX = 64
 """Most prompt tokens in a round that another is planned behind. Beside longer prompts the idle gap

@@ -11,6 +11,7 @@ from collections.abc import Sequence as Ordered
 from math import inf
 
 from draftwerk.speculative.costs.step_cost import StepCost
+from draftwerk.speculative.load.size_limits import RoundLimits
 from draftwerk.speculative.options.service.lengths import TextLengths, kind_of, overflows
 from draftwerk.speculative.options.service.overtaking import Overtaking
 from draftwerk.speculative.options.service.prompt_rows import PromptRows
@@ -21,11 +22,10 @@ from draftwerk.speculative.options.service.round_sizes import is_revised, revise
 from draftwerk.speculative.options.service.round_times import RoundTimes
 from draftwerk.speculative.options.service.run_ahead import PlanBehind, may_run_ahead
 from draftwerk.speculative.options.service.slo_times import decoding_rows, slack_rounds
-from draftwerk.speculative.protocol.rounds import Round, StepReport
-from draftwerk.speculative.requests.sequence import RoundPlan, Sequence
-from draftwerk.speculative.scheduler.running_set import RunningSet
-from draftwerk.speculative.scheduler.scheduling_policy import Policy, Rejection
-from draftwerk.speculative.scheduler.size_limits import RoundLimits
+from draftwerk.speculative.rounds import Round, StepReport
+from draftwerk.speculative.running_set import RunningSet
+from draftwerk.speculative.scheduling_policy import Policy, Rejection
+from draftwerk.speculative.sequence import RoundPlan, Sequence
 
 
 class ServicePolicy(Policy):

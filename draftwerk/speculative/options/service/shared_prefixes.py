@@ -7,7 +7,7 @@ time: the other is read as early as the shortest of those that wait for it.
 from collections.abc import Collection
 
 from draftwerk.cache.kinds.recurrent_states import SequenceStates
-from draftwerk.speculative.requests.sequence import AwaitedPrefix, Sequence
+from draftwerk.speculative.sequence import AwaitedPrefix, Sequence
 
 SHARED_MIN = 4
 """Blocks that are worth waiting for."""

@@ -17,9 +17,9 @@ from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.on_time import QueuedRequest, left_out
 from draftwerk.speculative.options.service.prompt_shares import DUE_SOON_S, UnreadPrompt
 from draftwerk.speculative.options.service.round_budget import DecodingRows
-from draftwerk.speculative.requests.sequence import Sequence as Text
-from draftwerk.speculative.requests.sequence import known_slots
 from draftwerk.speculative.requests.slo import Deadlines
+from draftwerk.speculative.sequence import Sequence as Text
+from draftwerk.speculative.sequence import known_slots
 
 ROUND_S = 0.05
 """The time of a round, about: it turns times into ranks, so that only the order depends on it."""

@@ -8,8 +8,8 @@ import openai
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.actors.client_prompts import QueryPair
 from draftwerk.api.shared.ports import ServedAdapter
+from draftwerk.speculative.requests.client_prompts import QueryPair
 from draftwerk.speculative.requests.pooling import PoolingParams, RerankForm, VectorForm
 from tests.api.conftest import MODEL, Served
 from tests.api.support.fake_engine import WIDTH, states_of

@@ -13,8 +13,8 @@ from draftwerk.api.openai.receipts.receipt import tokens_digest
 from draftwerk.api.shared.calls import Call
 from draftwerk.api.shared.errors import ApiError
 from draftwerk.api.shared.state import ServerState
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.sampling import Sampling
 from tests.api.conftest import CARD, Served, settings
 from tests.api.http.test_disconnect import send_request
 from tests.api.support.fake_engine import ByteText, FakeEngine

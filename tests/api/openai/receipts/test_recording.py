@@ -13,9 +13,9 @@ from websockets.asyncio.client import connect
 from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.api.shared.calls import Call, SentBody
 from draftwerk.settings.setting_fields import ConfigError
+from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from draftwerk_tools.loadtest.client.replay import Replay, ReplayError, read_log
 from draftwerk_tools.loadtest.client.target import Target
 from tests.api.conftest import MODEL, Served, serving

@@ -14,8 +14,8 @@ from draftwerk.api.openai.receipts.signing import Signer, signed
 from draftwerk.api.openai.receipts.soundness import fault
 from draftwerk.api.shared.ports import ReceiptPicture
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.requests.request import Options
-from draftwerk.speculative.sampling.params import Grammar, Sampling
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.sampling import Grammar, Sampling
 
 FINGERPRINT = "fp_0123456789abcdef"
 OPTIONS = Options(

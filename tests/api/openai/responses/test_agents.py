@@ -12,7 +12,6 @@ import pytest
 from msgspec.structs import replace
 from websockets.asyncio.client import connect
 
-from draftwerk.actors.client_prompts import Chat, ToolCall
 from draftwerk.api.openai.responses.items.response_tools import (
     CustomInput,
     custom_arguments,
@@ -20,6 +19,7 @@ from draftwerk.api.openai.responses.items.response_tools import (
 )
 from draftwerk.api.requests.tools_schema import HOSTED
 from draftwerk.speculative.replies.formats import written
+from draftwerk.speculative.requests.client_prompts import Chat, ToolCall
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
 

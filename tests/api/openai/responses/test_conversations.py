@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from websockets.asyncio.client import connect
 
-from draftwerk.actors.client_prompts import Chat
 from draftwerk.api.openai.responses.items.kept_items import KnownItems
 from draftwerk.api.openai.responses.kept import conversation_endpoints, histories
 from draftwerk.api.shared.response_store import (
@@ -16,6 +15,7 @@ from draftwerk.api.shared.response_store import (
     KeptResponses,
     StoredResponse,
 )
+from draftwerk.speculative.requests.client_prompts import Chat
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine
 

@@ -1,7 +1,7 @@
 """A conversation is cut before a user's turn, and keeps its instructions."""
 
-from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.api.openai.responses.fitting import shorter
+from draftwerk.speculative.requests.client_prompts import ChatMessage
 
 
 def test_each_is_shorter_than_the_one_before_and_begins_with_a_users_turn() -> None:

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from draftwerk.actors.client_prompts import Chat
 from draftwerk.api.app.app import create_app
 from draftwerk.api.http import abortable_websocket
 from draftwerk.api.http.startup import StartupApp
 from draftwerk.api.openai.responses.responses_socket import REFUSALS_MAX
+from draftwerk.speculative.requests.client_prompts import Chat
 from tests.api.conftest import MODEL, Served, serving, settings
 from tests.api.openai.responses.test_responses import ENDING, OPENING
 from tests.api.support.fake_engine import FakeEngine, whole_text

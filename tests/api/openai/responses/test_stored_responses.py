@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.asyncio.client import connect
 
-from draftwerk.actors.client_prompts import Chat, ChatMessage
 from draftwerk.api.shared.response_store import KeptResponses, StoredResponse
+from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import END, FakeEngine, answer_tokens, prompt_text
 

@@ -7,12 +7,12 @@ import httpx
 import msgspec
 import pytest
 
-from draftwerk.actors.client_prompts import Chat, Passages
 from draftwerk.api.openai.schema import ChatBody
 from draftwerk.api.requests.prompts import prompt_modules
 from draftwerk.api.requests.prompts.prompt_modules import keep, with_modules
 from draftwerk.api.requests.segments_schema import GivenDocument
 from draftwerk.api.shared.errors import ApiError
+from draftwerk.speculative.requests.client_prompts import Chat, Passages
 from tests.api.conftest import MODEL, Served
 
 TERMS = "Offers to {customer} end after {days} days."

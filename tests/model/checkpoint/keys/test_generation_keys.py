@@ -17,8 +17,8 @@ from draftwerk.model.checkpoint.hf_config import read_generation
 from draftwerk.model.checkpoint.keys.generation_keys import GENERATION
 from draftwerk.model.checkpoint.recommended import recommended, suppressed
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.speculative.sampling.bounds import BIAS_BOUND
-from draftwerk.speculative.sampling.params import Sampling, edited, probabilities
+from draftwerk.speculative.parameters.bounds import BIAS_BOUND
+from draftwerk.speculative.sampling import Sampling, edited, probabilities
 from tests.support.tiny_models import VOCAB, tiny_model
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")

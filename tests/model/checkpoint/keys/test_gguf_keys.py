@@ -16,7 +16,7 @@ from draftwerk.model.checkpoint.keys.tokenizer_keys import check_general_keys
 from draftwerk.model.checkpoint.recommended import recommended, suppressed
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.speculative.sampling.defaults import SamplingDefaults
+from draftwerk.speculative.parameters.defaults import SamplingDefaults
 from tests.support.tiny_gguf import save_gguf
 
 SIZE, THETA, CONTEXT = 16, 10_000.0, 512

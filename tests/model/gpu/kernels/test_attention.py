@@ -9,7 +9,7 @@ from torch import Tensor
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.batch import Batch, Facts
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Draft, chain
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, chain
 from tests.model.gpu.support.device import DEVICE, HALF
 from tests.support.model_driver import random_tree
 from tests.support.pairwise import named, pairwise

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.rounds import NO_DRAFT
 from tests.model.gpu.support.device import DEVICE, HALF
 from tests.support.runners import FP32
 from tests.support.tiny_models import save_tiny

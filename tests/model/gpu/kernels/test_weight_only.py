@@ -12,7 +12,7 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.gpu.kernels.quantised import BLOCK, by_rows, to_int4, to_int8
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.speculative.protocol.rounds import NO_DRAFT
+from draftwerk.speculative.rounds import NO_DRAFT
 from tests.model.gpu.support.device import DEVICE, HALF
 from tests.support.pairwise import named, pairwise
 from tests.support.runners import FP32

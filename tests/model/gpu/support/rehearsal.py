@@ -42,7 +42,7 @@ from draftwerk.model.process.step_trials import verification
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     Draft,
     NewSequence,
@@ -50,7 +50,7 @@ from draftwerk.speculative.protocol.rounds import (
     Round,
     Row,
 )
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.model.gpu.support import fake_hopper
 from tests.model.gpu.support.fake_hopper import (
     LaunchFault,

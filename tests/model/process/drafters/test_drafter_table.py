@@ -14,7 +14,7 @@ from draftwerk.model.process.drafters import (
     mtp_heads,
 )
 from draftwerk.model.process.drafters.drafter_table import KINDS, draft_head_bytes
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.sampling import Sampling
 from tests.support.head_drafting import Drafting, texts
 from tests.support.made_up_drafter import FILE, ROW
 from tests.support.runners import make_runner_with_layer

@@ -7,8 +7,8 @@ import torch
 
 from draftwerk.model.reference.sampler import SamplingRequest, choose_many
 from draftwerk.model.step.options.forced_margins import lead
-from draftwerk.speculative.sampling.gumbel import gumbel
-from draftwerk.speculative.sampling.params import Sampling, truncated
+from draftwerk.speculative.gumbel import gumbel
+from draftwerk.speculative.sampling import Sampling, truncated
 
 VOCAB = 40
 SAMPLINGS = {

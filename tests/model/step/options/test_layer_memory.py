@@ -7,8 +7,8 @@ from draftwerk.model.batch.builder import NO_STATE
 from draftwerk.model.step.options.layer_memory import AdapterRows, RecurrentRows, WindowRows
 from draftwerk.model.step.sequences import BadRow, CachedSequence
 from draftwerk.model.step.target_runner import RowOutputs, StepOption
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, NewSequence, Row
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Row
+from draftwerk.speculative.sampling import Sampling
 
 ROW = Row(sequence_id=1, start=0, stop=1, samples=True, draft_max=0, blocks=(3,))
 

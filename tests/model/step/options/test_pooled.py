@@ -11,7 +11,7 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.row_walk import BROKEN
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.protocol.rounds import (
+from draftwerk.speculative.rounds import (
     NO_DRAFT,
     Decision,
     NewSequence,
@@ -19,8 +19,8 @@ from draftwerk.speculative.protocol.rounds import (
     Round,
     Row,
 )
-from draftwerk.speculative.protocol.state_sums import joined_sums, summed
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.row_parts.state_sums import joined_sums, summed
+from draftwerk.speculative.sampling import Sampling
 from tests.support.runners import kernel_parts
 from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny, tiny_model
 

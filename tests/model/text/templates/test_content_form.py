@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.model.text.templates.content_form import text_of
+from draftwerk.speculative.requests.client_prompts import ChatMessage
 from tests.model.text.samples.call_templates import HERMES
 from tests.model.text.samples.tool_templates import EITHER, PARTS_ALONE
 from tests.model.text.templates.test_chat_template import expected

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from draftwerk.actors.client_prompts import ChatMessage, ToolCall
 from draftwerk.model.text.templates.call_formats import is_read
 from draftwerk.model.text.templates.chat_template import ChatTemplate
 from draftwerk.model.text.templates.template_traits import ToolForms, call_forms, needs_short_ids
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.replies.formats import written
 from draftwerk.speculative.replies.grammar import reply_grammar
+from draftwerk.speculative.requests.client_prompts import ChatMessage, ToolCall
 from tests.model.text.samples.call_templates import CODER, HERMES, ID_FIRST, MISTRAL, PLAIN
 from tests.model.text.samples.families import SPECIALS, TOOLS
 from tests.model.text.samples.tool_templates import (

@@ -20,12 +20,12 @@ from draftwerk.speculative.options.beams.decisions import BeamRules
 from draftwerk.speculative.options.beams.sampled import new_beams
 from draftwerk.speculative.options.beams.search import BeamSearch
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
-from draftwerk.speculative.protocol.rounds import Draft, Proposal, Round, Verdict
-from draftwerk.speculative.requests.request import SequenceRequest
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.requests.text_sequence import TextSequence
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.request import SequenceRequest
+from draftwerk.speculative.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.text_sequence import TextSequence
 from tests.support.beams.naive_beams import Text
 from tests.support.simulation import Guesser
 from tests.support.toy import STOP, VOCAB, ToyTarget, head_candidates, plain_beams, plain_text

@@ -1,9 +1,9 @@
 """Draft trees for beams: what they draft from, how wide and deep they grow, what they drop."""
 
 from draftwerk.speculative.options.beams.drafts import DEPTH_MAX, NODES_MAX, BeamDrafts
-from draftwerk.speculative.protocol.beam_rows import Branch, Seen
-from draftwerk.speculative.protocol.rounds import Draft, NewSequence, Row
-from draftwerk.speculative.sampling.params import Sampling
+from draftwerk.speculative.rounds import Draft, NewSequence, Row
+from draftwerk.speculative.row_parts.beam_rows import Branch, Seen
+from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.ngram_index import Occurrences
 from tests.support.rounds import make_round, make_row
 

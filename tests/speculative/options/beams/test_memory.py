@@ -12,7 +12,7 @@ from draftwerk.speculative.options.beams.memory import (
     BeamMemory,
     RankedCandidates,
 )
-from draftwerk.speculative.protocol.beam_rows import Seen
+from draftwerk.speculative.row_parts.beam_rows import Seen
 from draftwerk.speculative.sources.ngram_index import PAD, Occurrences
 
 TOKENS = st.integers(1, 5)

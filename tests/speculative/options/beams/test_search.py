@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from draftwerk.speculative.options.beams.decisions import BeamRules
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits
 from tests.speculative.options.beams.beam_world import BeamWorld, story
 from tests.support.toy import STOP
 

@@ -11,8 +11,8 @@ from draftwerk.speculative.options.beams.survivors import (
     VerifiedBranch,
     unexpanded_survivors,
 )
-from draftwerk.speculative.protocol.beam_rows import Branch
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, Draft, VerifiedRow
+from draftwerk.speculative.rounds import NO_DRAFT, Decision, Draft, VerifiedRow
+from draftwerk.speculative.row_parts.beam_rows import Branch
 from tests.support.rounds import make_row
 
 WIDTH = 3

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from draftwerk.speculative.options.beams.verified_trees import as_one_row, path_origins, seen
-from draftwerk.speculative.protocol.rounds import Decision, Draft, VerifiedRow
+from draftwerk.speculative.rounds import Decision, Draft, VerifiedRow
 
 FIRST = Draft((1, 2), (-1, 0), ("ngram", "head"))
 SECOND = Draft((3, 4, 5), (-1, 0, 0), ("ngram", "ngram", "head"))

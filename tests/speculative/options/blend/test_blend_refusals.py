@@ -2,11 +2,11 @@
 
 import pytest
 
+from draftwerk.speculative.load.size_limits import MemorySizes
 from draftwerk.speculative.options.blend.blend_refusals import blend_refusal
+from draftwerk.speculative.request import EncodedRequest, Options
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.request import EncodedRequest, Options
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.size_limits import MemorySizes
+from draftwerk.speculative.sampling import Sampling
 
 OPTIONS = Options(sampling=Sampling())
 

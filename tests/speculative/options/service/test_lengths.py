@@ -14,12 +14,12 @@ from draftwerk.speculative.options.service.lengths import (
     expected_peak,
     kind_of,
 )
-from draftwerk.speculative.protocol.rounds import Decision
-from draftwerk.speculative.requests.sequence import Sequence
-from draftwerk.speculative.sampling.params import Grammar, Sampling
-from tests.speculative.scheduler.scheduler_world import World
-from tests.speculative.scheduler.test_priority import decided
-from tests.speculative.scheduler.test_scheduler import decide, ids, make_world, planned, submit
+from draftwerk.speculative.rounds import Decision
+from draftwerk.speculative.sampling import Grammar, Sampling
+from draftwerk.speculative.sequence import Sequence
+from tests.speculative.scheduling.scheduler_world import World
+from tests.speculative.scheduling.test_priority import decided
+from tests.speculative.test_scheduler import decide, ids, make_world, planned, submit
 
 ENDING = Sampling(temperature=0.0, stop_token_ids=(2,))
 

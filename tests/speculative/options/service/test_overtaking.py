@@ -15,7 +15,7 @@ from draftwerk.speculative.options.service.overtaking import (
     rounds_until_free,
 )
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
-from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.scheduler import RoundLimits, Scheduler
 
 BLOCKS, SIZE = 128, 16
 

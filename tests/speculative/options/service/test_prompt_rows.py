@@ -12,9 +12,9 @@ from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.service.prompt_shares import CREDIT_ROUNDS
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.requests.slo import Slo
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
-from tests.speculative.scheduler.scheduler_world import World
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.scheduler import RoundLimits, Scheduler
+from tests.speculative.scheduling.scheduler_world import World
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 ROUND = 256

@@ -30,7 +30,7 @@ from draftwerk.speculative.options.service.round_sizes import (
     tokens_of,
 )
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
-from draftwerk.speculative.scheduler.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.scheduler import RoundLimits, Scheduler
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.service.round_times import RoundTimes
-from draftwerk.speculative.protocol.rounds import NO_DRAFT, Decision, StepReport, Verdict
+from draftwerk.speculative.rounds import NO_DRAFT, Decision, StepReport, Verdict
 from tests.speculative.options.service.test_slo_times import submit, world_of
-from tests.speculative.scheduler.scheduler_world import World
+from tests.speculative.scheduling.scheduler_world import World
 
 
 def test_a_step_has_the_time_that_lies_not_between_two() -> None:

@@ -1,7 +1,7 @@
 """What a round reads that another is planned behind; the rounds are in the scheduler's tests."""
 
 from draftwerk.speculative.options.service.run_ahead import read_count
-from draftwerk.speculative.protocol.rounds import Row
+from draftwerk.speculative.rounds import Row
 
 
 def test_a_row_reads_all_but_the_token_that_it_decodes() -> None:

@@ -3,11 +3,11 @@
 from typing import Any
 
 from draftwerk.speculative.options.service.shared_prefixes import SHARED_MIN
-from draftwerk.speculative.protocol.rounds import Round
-from draftwerk.speculative.requests.sequence import Sequence
-from tests.speculative.scheduler.scheduler_world import World
-from tests.speculative.scheduler.test_priority import decided
-from tests.speculative.scheduler.test_scheduler import GREEDY, make_world, planned
+from draftwerk.speculative.rounds import Round
+from draftwerk.speculative.sequence import Sequence
+from tests.speculative.scheduling.scheduler_world import World
+from tests.speculative.scheduling.test_priority import decided
+from tests.speculative.test_scheduler import GREEDY, make_world, planned
 
 SIZE = 4
 SHARED = [1, 2, 3, 4] * 10

@@ -21,14 +21,14 @@ from draftwerk.speculative.options.service.slo_times import (
     slack_rounds,
     unread_prompts,
 )
-from draftwerk.speculative.requests.sequence import Sequence
 from draftwerk.speculative.requests.slo import Slo
-from draftwerk.speculative.sampling.params import Sampling
-from draftwerk.speculative.scheduler.running_set import AGING_ROUNDS
+from draftwerk.speculative.running_set import AGING_ROUNDS
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.sequence import Sequence
 from tests.speculative.costs.test_step_cost import ROOFLINE
-from tests.speculative.scheduler.scheduler_world import World, led
-from tests.speculative.scheduler.test_priority import decided, waiting
-from tests.speculative.scheduler.test_scheduler import GREEDY, ids, make_world, planned
+from tests.speculative.scheduling.scheduler_world import World, led
+from tests.speculative.scheduling.test_priority import decided, waiting
+from tests.speculative.test_scheduler import GREEDY, ids, make_world, planned
 
 STEPS = tuple((tokens, 10.0 + tokens) for tokens in (1, 16, 64))
 """In milliseconds: a token alone takes 11, a round of 64 takes 74."""

@@ -12,7 +12,7 @@ from llguidance import LLMatcher, LLTokenizer
 from draftwerk.model.text.grammar import compiled
 from draftwerk.speculative.replies.argument_schemas import parameters_of
 from draftwerk.speculative.replies.schemas.reworded_schemas import LENGTHS, reworded
-from draftwerk.speculative.sampling.params import Grammar
+from draftwerk.speculative.sampling import Grammar
 
 Schema = dict[str, Any]
 STRING = {"type": "string"}

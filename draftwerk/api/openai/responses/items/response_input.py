@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.api.openai.responses.items.response_tools import CalledName, custom_arguments
 from draftwerk.api.openai.responses.items_schema import (
     AS_TEXT,
@@ -20,6 +19,7 @@ from draftwerk.api.requests.half_answers import joined_calls
 from draftwerk.api.requests.segments import marked
 from draftwerk.api.requests.tool_request import tool_call
 from draftwerk.api.shared.errors import MEDIA, refused
+from draftwerk.speculative.requests.client_prompts import ChatMessage
 
 ROLES = {"developer": "system"}
 FindItem = Callable[[str], InputMessage | None]

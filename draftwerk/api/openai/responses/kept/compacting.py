@@ -9,7 +9,6 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.actors.messages import Delta, Ended
 from draftwerk.api.openai.responses.fitting import fitted_prompt
 from draftwerk.api.openai.responses.items.kept_items import kept_items
@@ -32,6 +31,7 @@ from draftwerk.api.responses.serializer import GatheredChoice
 from draftwerk.api.responses.sse import GenerationResponse
 from draftwerk.api.shared.handling import RequestContext, call_of, tenant_of
 from draftwerk.api.shared.usage import RequestMetrics, Usage
+from draftwerk.speculative.requests.client_prompts import ChatMessage
 
 SUMMARY_TOKENS = 1024
 TASK = (

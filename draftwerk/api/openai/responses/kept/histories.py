@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from draftwerk.actors.client_prompts import ChatMessage
 from draftwerk.api.openai.responses.items.kept_items import KnownItems, kept_items
 from draftwerk.api.openai.responses.items.response_input import conversation_of
 from draftwerk.api.openai.responses.items_schema import InputMessage
@@ -22,6 +21,7 @@ from draftwerk.api.shared.response_store import (
     StoredResponse,
 )
 from draftwerk.api.shared.state import ServerState
+from draftwerk.speculative.requests.client_prompts import ChatMessage
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ const KvFormat &bf16_kv();
 const KvFormat &int8_kv();
 const KvFormat &int4_kv();
 
-// As draftwerk/cache/kv_formats.py numbers them.
+// As draftwerk/cache/pages/kv_formats.py numbers them.
 static const KvFormat &(*const ROWS[])() = {fp32_kv, bf16_kv, int8_kv, int4_kv};
 
 const KvFormat &kv_format(int number) { return ROWS[number](); }

@@ -1,6 +1,6 @@
 // Logarithm, exponential, sine and cosine in double, by IEEE additions, multiplications and
 // divisions alone: C libraries differ in the last bit, these do not. After Sun's fdlibm, error
-// below one unit in the last place. speculative/sampling/elementary.py has the same `log` and
+// below one unit in the last place. speculative/parameters/elementary.py has the same `log` and
 // `exp`.
 #pragma once
 

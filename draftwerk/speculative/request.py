@@ -1,0 +1,202 @@
+"""A request: how it is to be decoded, and its prompt once that is in tokens."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from draftwerk.speculative.parameters.bounds import (
+    PREDICTION_MAX,
+    STOPS_MAX,
+    TOKEN_ID_MAX,
+    WIDTH_MAX,
+    LengthPenalty,
+    LogprobCount,
+    StopString,
+    TokenId,
+    TokenIds,
+    TokenTotal,
+)
+from draftwerk.speculative.replies.formats import ReplyFormat
+from draftwerk.speculative.requests.declared_segments import Blend
+from draftwerk.speculative.requests.pooling import PoolingParams
+from draftwerk.speculative.requests.slo import TIME_MAX_S, Slo
+from draftwerk.speculative.requests.times import StageTimes
+from draftwerk.speculative.sampling import Sampling
+
+LongName = Annotated[str, Meta(max_length=1024)]
+
+
+class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which drafts are made for a request; the text does not depend on them."""
+
+    enabled: bool = True
+    """Whether drafts are made at all."""
+    methods: Annotated[tuple[LongName, ...], Meta(max_length=16)] | None = None
+    """Names of draft sources; None means every source the server runs."""
+    draft_max: Annotated[int, Meta(ge=0, le=64)] | None = None
+    """Drafted tokens per round at most."""
+    prediction: Annotated[str, Meta(max_length=PREDICTION_MAX)] = ""
+    """The text the client expects."""
+
+
+class Written(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A half-written reply that a text goes on from."""
+
+    tokens: TokenIds = ()
+    """The tokens that it was generated or is encoded as: the generated ones come behind them."""
+    text: str = ""
+    """The text that its reader has; what is held back beyond it is sent, and no more."""
+    reasoning: str = ""
+    """The same of its reasoning, where that is told apart."""
+    repeats_call: bool = False
+    """Whether a call that it ends within is told from its beginning on, not its rest alone."""
+
+
+CHOICES_MAX = 16
+"""Texts for one prompt at most."""
+STOP_IDS_MAX = 64
+"""Tokens that end a text: those that a client names, and a model's own around a gap."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one request is decoded.
+
+    The bounds are in the types: `checked_options` holds every request to them, and what is decoded
+    into it from outside is held to them there.
+    """
+
+    sampling: Sampling
+    """Without branch and stop tokens: the engine fills those in."""
+    tokens_max: TokenTotal | None = None
+    """Generated tokens per choice; None means as many as the context holds, 0 that the prompt is
+    only read."""
+    ignore_eos: bool = False
+    """Whether the text goes on behind the model's end token."""
+    stop: Annotated[tuple[StopString, ...], Meta(max_length=STOPS_MAX)] = ()
+    """Strings that end a choice's text where they first occur; they are left out of it."""
+    stop_token_ids: Annotated[tuple[TokenId, ...], Meta(max_length=STOP_IDS_MAX)] = ()
+    """Tokens that end a choice's text besides the model's own; they have no text."""
+    choices: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] = 1
+    """Texts to generate for each prompt."""
+    beam_width: Annotated[int, Meta(ge=1, le=WIDTH_MAX)] = 1
+    """Above 1 the choices are the best texts of a beam search; above temperature 0, texts drawn
+    without replacement."""
+    length_penalty: LengthPenalty = 1.0
+    """The exponent of a beam search: a log-probability is divided by the length to this power."""
+    early_stopping: bool = False
+    """Whether, in a beam search, as many finished texts as the beam is wide are enough."""
+    shows_hypotheses: bool = False
+    """Whether deltas carry the best text of a beam search so far, which is not final."""
+    echo: bool = False
+    """Whether the prompt's text comes first in each choice."""
+    prompt_logprobs: LogprobCount = -1
+    """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
+    scored_from: Annotated[int, Meta(ge=0)] = 0
+    """The first prompt token that is reported: those before it may come from the prefix cache."""
+    pooling: PoolingParams | None = None
+    """The reading wanted of a prompt that is not continued; then no other field shapes a text."""
+    reply: ReplyFormat | None = None
+    """How reasoning, text and calls are told apart; None for a reply that is text alone."""
+    forced_tokens: TokenIds = msgspec.field(default=(), name="given")
+    """The tokens that a text is taken to have: they are drafted and verified like any draft."""
+    written: Written = Written()
+    """The tokens that each text begins with, as if it had been generated; it is not sent again."""
+    first_choice: Annotated[int, Meta(ge=0, lt=CHOICES_MAX)] = 0
+    """The number under which the first choice's noise is drawn."""
+    speculation: Speculation = Speculation()
+    """Which drafts are made for the request."""
+    tenant: LongName = ""
+    """The API key's name."""
+    adapter: LongName = ""
+    """Digest of the LoRA adapter that the text is computed with; empty for none."""
+    cache_salt: Annotated[str, Meta(max_length=2048)] = ""
+    """Replaces the tenant in `name_space`, so that callers may share one or split their own."""
+    priority: Annotated[int, Meta(ge=-1000, le=TOKEN_ID_MAX + 1)] = 0
+    """Lower is sooner."""
+    slo: Slo | None = None
+    """The promise to its reader; None means what the server promises everybody."""
+    deadline_s: Annotated[float, Meta(ge=0, le=TIME_MAX_S)] = 0.0
+    """From its arrival until it fails unless its text has begun; 0 means never."""
+    waited_s: Annotated[float, Meta(ge=0)] = 0.0
+    """How long its reader had waited already when it came to the engine."""
+    blend: Blend | None = None
+    """How declared segments of the prompt are reused. Of a prompt in tokens it has their spans;
+    else the prompt has them."""
+
+    @property
+    def name_space(self) -> str:
+        """Within what cached blocks and finished outputs are shared; salts never meet tenants, nor
+        one adapter another."""
+        # Named by its kind: a salt with a tenant's name must not find what that tenant has cached.
+        space = f"salt {self.cache_salt}" if self.cache_salt else f"tenant {self.tenant}"
+        return f"adapter {self.adapter} {space}" if self.adapter else space
+
+    def waited(self, wait_s: float) -> "Options":
+        """Return them for a reader who waited so much longer, where anything depends on that."""
+        if self.slo is None and not self.deadline_s:
+            return self
+        return msgspec.structs.replace(self, waited_s=self.waited_s + wait_s)
+
+
+class EncodedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request whose prompt is in tokens."""
+
+    request_id: str
+    """The engine's name of a request; unique among live ones."""
+    tokens: tuple[int, ...]
+    """The prompt's token ids."""
+    options: Options
+    """How the request is to be decoded."""
+    blend: Blend | None = None
+    """Which of its tokens are segments that may be reused, if it declares some."""
+    prediction: tuple[int, ...] = ()
+    """Token ids of the text that the client expects; empty without one."""
+    arrived_s: float | None = None
+    """On the engine's clock, when it came first; None means now."""
+    times: StageTimes | None = None
+    """The times of a first submission: when tokenizing began and ended."""
+    committed: tuple[tuple[int, ...], ...] = ()
+    """Per choice, tokens already delivered before a crash; empty on a first submission."""
+    ended: tuple[int, ...] = ()
+    """Choices that ended before a crash."""
+
+    @property
+    def texts(self) -> list[int]:
+        """The choices that are generated: those that have not ended, or a beam search as one."""
+        if self.options.beam_width > 1:
+            return [0]
+        return [choice for choice in range(self.options.choices) if choice not in self.ended]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class SequenceRequest:
+    """What is asked of a sequence; it never changes."""
+
+    request_id: str
+    choice: int = 0
+    """Number of the choice within its request."""
+    prompt_count: int
+    """Tokens of the prompt."""
+    written_count: int = 0
+    """Tokens that a half-written reply has behind the prompt; they count as generated."""
+    sampling: Sampling
+    tokens_max: int
+    """Generated tokens at most."""
+    draft_max: int
+    """Drafted tokens per round at most; 0 means no speculation."""
+    priority: int = 0
+    """Lower is sooner."""
+    methods: tuple[str, ...] | None = None
+    """Names of draft sources; None means all."""
+    name_space: str = ""
+    """Within what its blocks and its text may be found again."""
+    prediction: tuple[int, ...] = ()
+    """Tokens that the client expects."""
+    adapter: str = ""
+    """Digest of the adapter that it is computed with; empty for none."""
+    had_tokens: bool = False
+    """Whether its client was sent tokens of its request before a crash."""
+    resumed: bool = False
+    """Whether it was submitted before, to actors that failed."""

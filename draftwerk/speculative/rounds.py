@@ -1,0 +1,304 @@
+"""A round is what one device step does (a scheduler output); these integers describe it.
+
+Cache --Round--> Draft --Proposal--> Verifier --Verdict--> Cache
+"""
+
+from typing import NamedTuple
+
+from draftwerk.cache.kinds.recurrent_states import RowState
+from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
+from draftwerk.speculative.row_parts.beam_rows import Branch, HeadCandidates
+from draftwerk.speculative.row_parts.plain import Plain
+from draftwerk.speculative.row_parts.row_blend import RowBlend
+from draftwerk.speculative.sampling import Sampling
+
+
+class StepReport(Plain, frozen=True):
+    """The cost of a step: how T(tokens, context) is learnt.
+
+    begun        forward                          ended
+    | read, lay out | forward | sample, walk | head |  ... gap ...  | forward of the next step
+    |<------------ device_ms -------------->|
+    """
+
+    load: StepLoad = NO_LOAD
+    """The work that was computed, drafts included."""
+    device_ms: float = 0.0
+    head_rows: int = 0
+    """Places that the draft head ran for: rows, and survivors of beam searches."""
+    head_ms: float = 0.0
+    """Time of the draft head after the step, where it did not run beside it."""
+    forward_ms: float = 0.0
+    """The forward pass's part of device_ms; on a GPU, what its launch takes the host."""
+    sample_ms: float = 0.0
+    """The part of device_ms behind the forward pass: sampling, the walk and the row reports."""
+    topk_rows: int = 0
+    """Rows of logits whose best tokens were looked for, apart from the forward pass."""
+    topk_ms: float = 0.0
+    """The part of sample_ms that it took."""
+    gap_ms: float | None = None
+    """From the end of the step before to the forward pass, if there was work all the time."""
+    begun_s: float = 0.0
+    """When the step began, on the monotonic clock that the processes of a machine share."""
+    cpu: int = -1
+    """The processor that its thread ran on at the end; -1 where nobody tells."""
+    draft_ms: float = 0.0
+    """Time of the draft sources right before it, where they run in the model's process."""
+
+    @property
+    def busy_ms(self) -> float:
+        """Time that the device was computing."""
+        return self.forward_ms + self.sample_ms + self.head_ms
+
+
+NO_STEP = StepReport()
+"""Before the first step."""
+
+
+LOSS_NATS = 1 / 16
+"""Unit of `losses`: how far a token's log-probability is below certainty."""
+
+
+class TokenTopK(Plain, frozen=True):
+    """The target's top-k log-probabilities after a token, best first."""
+
+    token: int
+    best: tuple[int, ...]
+    losses: tuple[int, ...]
+    """How far each is below certainty, in `LOSS_NATS`; without penalties, at temperature 1."""
+
+
+class HeadNode(Plain, frozen=True):
+    """A node of a draft head's tree: a token, committed or not, and the best that may follow it."""
+
+    parent: int
+    """The node whose token comes before, by index; -1 for the last known token's."""
+    token: int
+    best: tuple[int, ...]
+    losses: tuple[int, ...]
+    """As in `TokenTopK`."""
+
+
+class Feedback(Plain, frozen=True):
+    """Feedback of a decision to the draft sources for the sequence's next row.
+
+    The scheduler hands it on unopened: only the target writes it, and only the proposer reads it.
+    """
+
+    topk: tuple[TokenTopK, ...] = ()
+    """After the last known token and every node that was computed, if asked for."""
+    head_tree: tuple[HeadNode, ...] = ()
+    """The head's guesses after the decided tokens, parents first."""
+    jump_forward: tuple[int, ...] = ()
+    """Jump-forward tokens: the only ones that a grammar allows after the decided tokens."""
+
+
+NOTHING_LEARNED = Feedback()
+"""The feedback of a row that does not sample, fails, or was not to be reported on."""
+
+
+class NewSequence(Plain, frozen=True):
+    """All that a device or a draft source must know of a sequence, sent with its first row."""
+
+    tokens: tuple[int, ...]
+    """The prompt, then whatever was committed before a preemption or a crash."""
+    prompt_count: int
+    sampling: Sampling
+    methods: tuple[str, ...] | None = None
+    """Draft sources the request allows; None means all."""
+    name_space: str = ""
+    """Within what finished outputs serve as a draft source, as the names of blocks do."""
+    prediction: tuple[int, ...] = ()
+    """The text the client expects, as tokens."""
+    forced_tokens: tuple[int, ...] = ()
+    """Generated tokens taken for granted until one is wrong: they are all that is drafted."""
+    adapter: str = ""
+    """Digest of the adapter that its rows are computed with; empty for none."""
+
+
+class Row(Plain, frozen=True, kw_only=True):
+    """One sequence's part of a round.
+
+    known tokens     0 ............ start ........... stop
+                     |  KV in pages  |  computed now   |  then up to draft_max drafted nodes
+    slots reserved   0 .............................. stop + draft_max
+
+    A branch may have start == stop: then `known` is what comes next, and its draft is all that
+    is computed.
+    """
+
+    sequence_id: int
+    start: int
+    stop: int
+    samples: bool
+    """Whether `stop` is the end of the known tokens, so that the row ends in new ones."""
+    draft_max: int
+    blocks: tuple[int, ...]
+    """The block table: covers every reserved slot."""
+    window_blocks: tuple[int, ...] = ()
+    """The table of layers with windows, where they have blocks of their own: ids behind all others,
+    and -1 for blocks that are not read again."""
+    new_token_ids: tuple[int, ...] = ()
+    """Tokens committed since this sequence's previous row."""
+    new_sequence: NewSequence | None = None
+    feedback: Feedback = NOTHING_LEARNED
+    """Feedback on the sequence's previous decision."""
+    branch: Branch | None = None
+    tokens_left: int = 0
+    """Tokens that it may still generate."""
+    continues: bool = False
+    """Whether it begins where the round before ends, which was under way when this was planned.
+
+    Then `start` and `stop` are the least that they may be, `blocks` cover the most, and the device
+    knows the new tokens itself: see `protocol.continuations`.
+    """
+    blend: RowBlend | None = None
+    """The blend of a prompt whose segments are reused: start .. stop are not all computed."""
+    scored: tuple[int, int] = (0, 0)
+    """(from, to) positions of known tokens after which the next one's log-probability is wanted."""
+    prompt_logprobs: int = -1
+    """Alternatives to report beside each."""
+    state: RowState | None = None
+    """The state of a model with recurrent layers."""
+    pools: bool = False
+    """Whether the sum of the states after those positions is wanted, and no log-probabilities."""
+    answers: tuple[int, ...] = ()
+    """Tokens whose log-probabilities are wanted there, in place of the known one's."""
+
+    @property
+    def token_count(self) -> int:
+        """Known tokens that are computed through all layers."""
+        return self.stop - self.start if self.blend is None else self.blend.token_count
+
+
+class Round(Plain, frozen=True, kw_only=True):
+    """One device step: rows, the block copies to make first, and the sequences to forget."""
+
+    round_id: int
+    pipeline_slot: int
+    rows: tuple[Row, ...]
+    copies: tuple[tuple[int, int], ...] = ()
+    """(from, to) block pairs, copied before anything is written."""
+    finished_ids: tuple[int, ...] = ()
+    """Sequences that ended or were preempted since the previous round."""
+    report: StepReport = NO_STEP
+    """The report of the previous step."""
+    moves: tuple[tuple[int, int], ...] = ()
+    """(from, to) slots, block * block_size + offset, moved as if at once: after the copies, before
+    anything is written."""
+    occupancy: float = 1.0
+    """How likely a row that ends is replaced by a waiting request."""
+    continuous: bool = False
+    """Whether there was work at every moment since the previous round: then the device's wait for
+    this one is a gap."""
+
+
+class Draft(Plain, frozen=True):
+    """Draft tokens of one row: a draft tree in topological order; a chain is the special case.
+
+    Node i follows node `parents[i]` < i, or the row's last known token if that is -1. No two
+    children of one node hold the same token.
+    """
+
+    tokens: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
+    sources: tuple[str, ...] = ()
+    """Which source proposed each node."""
+    wants_topk: bool = True
+    """Whether the sources want the target's top-k: it takes a pass over every logit."""
+    wants_levels: int = 32
+    """Levels of the draft head's tree, at most, from where the row ends; 0 for none."""
+    followed: bool = True
+    """Whether a draft head that keeps something of texts takes in the row."""
+
+    def children(self) -> dict[tuple[int, int], int]:
+        """Return the node of every (parent, token)."""
+        return {edge: node for node, edge in enumerate(zip(self.parents, self.tokens, strict=True))}
+
+    def depths(self) -> list[int]:
+        """Return how many nodes precede each on its path: 0 right after the last known token."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(depths[parent] + 1 if parent >= 0 else 0)
+        return depths
+
+    def path_to(self, node: int) -> tuple[int, ...]:
+        """Return the nodes from the root down to `node`; the path to -1 is empty."""
+        path: list[int] = []
+        while node >= 0:
+            path.append(node)
+            node = self.parents[node]
+        return tuple(path[::-1])
+
+
+NO_DRAFT = Draft()
+NO_FEEDBACK = Draft(wants_topk=False, wants_levels=0, followed=False)
+"""No draft, and nothing wanted of the row for later ones."""
+
+
+class Proposal(Plain, frozen=True):
+    """A round with its drafts, one per row; with none at all where the target's process drafts."""
+
+    round: Round
+    drafts: tuple[Draft, ...]
+
+
+class ChosenLogprob(Plain, frozen=True):
+    """A chosen token's log-probability under the raw model, and the best alternatives."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Decision(Plain, frozen=True, kw_only=True):
+    """The target's answer for one row: the accepted path, then one token of its own.
+
+    `tokens` has one more entry than `path`, and is empty for a row that does not sample.
+    """
+
+    tokens: tuple[int, ...] = ()
+    path: tuple[int, ...] = ()
+    """Accepted nodes of the draft, by index, root side first."""
+    logprobs: tuple[ChosenLogprob, ...] = ()
+    prompt_logprobs: tuple[ChosenLogprob, ...] = ()
+    """Log-probabilities of known tokens after each position of the row's `scored`, or `answers`."""
+    state_sum: bytes = b""
+    """The sum of a row that pools, as `state_sums` has it."""
+    margin: float | None = None
+    """Where the last token is not the one given there: by how much it beats that one, in nats;
+    infinite if that one could not be drawn."""
+    error: str = ""
+    """Why this row alone failed, in words for the client."""
+    feedback: Feedback = NOTHING_LEARNED
+    candidates: tuple[tuple[tuple[int, float], ...], ...] = ()
+    """A branch's candidates after its last known token (unless that was known) and after each node:
+    the best next tokens with their log-probabilities after penalties and bias, best first."""
+    head_candidates: tuple[HeadCandidates, ...] = ()
+    """The head's guesses for a branch: where the search probably goes on."""
+    deviations: tuple[float, ...] = ()
+    """The deviations of a row that probes: squared distance of each token's new keys and values
+    from the copied ones, in the check layer; 0 for tokens that were not copied."""
+
+
+class VerifiedRow(NamedTuple):
+    """A row that came back."""
+
+    row: Row
+    decision: Decision
+    draft: Draft
+
+
+class Verdict(Plain, frozen=True):
+    """The answer to a proposal, one decision per row."""
+
+    round_id: int
+    pipeline_slot: int
+    decisions: tuple[Decision, ...]
+    report: StepReport
+    drafts: tuple[Draft, ...] = ()
+    """The drafts that the rows carried, where the target's process drafts."""
+
+
+def chain(tokens: tuple[int, ...], source: str) -> Draft:
+    """Return the draft that is a single path."""
+    return Draft(tokens, tuple(range(-1, len(tokens) - 1)), (source,) * len(tokens))

@@ -1,0 +1,286 @@
+"""Which sequences hold blocks, which wait for some, and which are preempted.
+
+waiting --admit--> running --end-->
+   ^                  |
+   +---- preempt -----+      (its blocks go home; the prefix index makes coming back cheap)
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from draftwerk.cache.memory import CachePools
+from draftwerk.speculative.load.occupancy import Occupancy
+from draftwerk.speculative.load.stats import SchedulerStats
+from draftwerk.speculative.sequence import (
+    Sequence,
+    awaits_leader,
+    entry_blocks,
+    held_blocks,
+    known_slots,
+)
+
+AGING_ROUNDS = 256
+"""Rounds for which a sequence goes before those of the next less urgent priority."""
+
+
+class WaitingQueue:
+    """Waiting sequences in the order of their queue keys."""
+
+    def __init__(self) -> None:
+        self._sequences: deque[Sequence] = deque()
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._sequences)
+
+    @property
+    def first(self) -> Sequence | None:
+        return self._sequences[0] if self._sequences else None
+
+    @property
+    def first_ready(self) -> Sequence | None:
+        """The first that waits for no other choice of its request."""
+        return next((sequence for sequence in self._sequences if not awaits_leader(sequence)), None)
+
+    def insert(self, sequence: Sequence) -> None:
+        """Queue a sequence behind those of its key."""
+        index = bisect_right(self._sequences, sequence.queue_key, key=queue_key)
+        self._sequences.insert(index, sequence)
+
+    def requeue(self, sequences: Iterable[Sequence]) -> None:
+        """Return sequences, in their order, to the places that they had."""
+        # From the last to the first, each before those of its key: all keep the order that they
+        # had.
+        for sequence in reversed([*sequences]):
+            index = bisect_left(self._sequences, sequence.queue_key, key=queue_key)
+            self._sequences.insert(index, sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take a sequence out, wherever it is."""
+        self._sequences.remove(sequence)
+
+    def check(self) -> None:
+        """Assert the order."""
+        keys = [sequence.queue_key for sequence in self._sequences]
+        assert keys == sorted(keys), "the queue is out of order"
+
+
+def queue_key(sequence: Sequence) -> int:
+    return sequence.queue_key
+
+
+class ComputedCount(NamedTuple):
+    """How much was computed of a request; what is greater is farther."""
+
+    tokens: int
+    """The tokens of all its choices; of a group the prompt's alone."""
+    steps: int = 0
+    """Steps of a sequence that is taken on by more than its tokens."""
+
+
+class RunningSet:
+    """Every live sequence: running ones in order of admission, and the queue of waiting ones."""
+
+    def __init__(
+        self,
+        pools: CachePools,
+        stats: SchedulerStats,
+    ) -> None:
+        self.pools = pools
+        self.pool = pools.blocks
+        self.stats = stats
+        self.holds_back: Callable[[Sequence], bool] = lambda _: False
+        """Returns whether a sequence that enters is held back from rounds, until it is let go."""
+        self.admits: Callable[[Sequence], bool] = lambda _: True
+        """Returns whether one more may run, of which it knows before it enters and after."""
+        self.waiting = WaitingQueue()
+        self.running: OrderedDict[int, Sequence] = OrderedDict()
+        self.now_s = 0.0  # of the round that is planned
+        self.finished_ids: list[int] = []
+        """Sequences that the devices are to forget with the next round."""
+        self._occupancy = Occupancy()
+        self._refused = (0,)  # the last that found no room, and what was available then
+
+    def submit(self, sequence: Sequence) -> None:
+        """Queue a new sequence by its key."""
+        sequence.turn.found = known_slots(sequence)
+        self.waiting.insert(sequence)
+
+    def admit(self, sequence: Sequence) -> bool:
+        """Run a sequence: find its prefix, take blocks for the rest; or leave it as it was."""
+        if (sequence.sequence_id, *self.pools.available()) == self._refused:
+            return False  # its prefix need not be named again while nothing has become free
+        if not self.admits(sequence):
+            return False
+        if (
+            not sequence.enter()
+            or self._is_cramped(sequence)
+            or not self._has_later(sequence)
+            # Again, now that it is in: only then what it takes is known.
+            or not self.admits(sequence)
+        ):
+            sequence.leave()
+            sequence.computed = sequence.planned = 0
+            self._refused = sequence.sequence_id, *self.pools.available()
+            return False
+        sequence.sent_count, sequence.turn.passing = 0, False
+        self.running[sequence.sequence_id] = sequence
+        # What is loaded for it counts as found: then it is counted once that has come.
+        sequence.held_back = self.holds_back(sequence)
+        if not sequence.held_back:
+            self.count_admission(sequence)
+        return True
+
+    def enter_again(self, sequence: Sequence, take_in: Callable[[], int]) -> int:
+        """Have a sequence find what was loaded, which is taken into the room that it held; returns
+        how many blocks that were."""
+        sequence.leave()
+        taken = take_in()
+        if not sequence.enter():
+            self.preempt(sequence)  # a snapshot takes a slot more than it held
+        return taken
+
+    def count_admission(self, sequence: Sequence) -> None:
+        """Count a sequence that enters: its client's prompt once, in the words of usage."""
+        request, tally, cached_count = sequence.request, sequence.tally, sequence.computed
+        if request.resumed or tally.preemptions:
+            self.stats.recomputed_tokens += len(sequence.tokens) - cached_count
+        if tally.cached is None:
+            prompt = request.prompt_count + request.written_count
+            tally.cached = min(cached_count, prompt)
+            if sequence.leader is None and not request.resumed:
+                self.stats.prompt_tokens += prompt
+                self.stats.prefix_hits += tally.cached
+        sequence.times.begin_device(self.now_s)
+        self._occupancy.started()
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Send a running sequence back to its place in the queue; its text is kept, its KV not."""
+        self.stats.preemptions += 1
+        sequence.tally.preemptions += 1
+        assert not sequence.in_flight, "a round under way writes to its blocks"
+        self._release(sequence)
+        sequence.computed = sequence.planned = 0
+        sequence.turn.found = known_slots(sequence)
+        self.waiting.requeue([sequence])
+
+    def preempt_for_first(self, rows_max: int) -> None:
+        """Admit the first that waits at the cost of less urgent sequences, if it can then."""
+        first = self.waiting.first_ready
+        if first is None:
+            return
+        victims = [
+            sequence
+            for sequence in self._preemptible()
+            if sequence.request.priority > first.request.priority
+            and sequence.queue_key > first.queue_key
+        ]
+        need = entry_blocks(first, self.pool)
+        # An upper bound: a block that several share does not become free with each of them.
+        held = sum(map(held_blocks, victims))
+        if not victims or self.pool.available + held < need:
+            return
+        # One at a time, as long as that is needed: what is preempted is computed again.
+        for victim in victims:
+            has_room = self.pools.has_for(first.memory, need, len(first.tokens))
+            if has_room and len(self.running) < rows_max:
+                break
+            self.preempt(victim)
+        # At once, before rows that are already running take the blocks for their drafts.
+        if len(self.running) < rows_max and self.admit(first):
+            self.waiting.remove(first)
+
+    @property
+    def may_preempt(self) -> bool:
+        """Whether a sequence waits that may take the place of a running one."""
+        first = self.waiting.first
+        return first is not None and any(
+            running.request.priority > first.request.priority
+            and running.queue_key > first.queue_key
+            for running in self.running.values()
+        )
+
+    def end(self, sequence: Sequence) -> None:
+        """Remove a sequence, running or waiting."""
+        # A round planned behind its last one may be under way: by this its verdict is dropped.
+        sequence.ended = True
+        if sequence.sequence_id in self.running:
+            self._release(sequence)
+            self._occupancy.ended(len(self.running))
+        else:
+            self.waiting.remove(sequence)
+
+    def take_finished_ids(self) -> tuple[int, ...]:
+        """Return the sequences that the devices can forget."""
+        finished_ids, self.finished_ids = tuple(self.finished_ids), []
+        return finished_ids
+
+    def occupancy(self) -> float:
+        """Return how likely another sequence takes the place of one that ends."""
+        return self._occupancy.share(len(self.waiting))
+
+    def computed_counts(self) -> dict[str, ComputedCount]:
+        """Return how much was computed of each request that runs."""
+        # Waiting ones have computed nothing in the step that failed, and cannot have failed it.
+        counts: dict[str, ComputedCount] = {}
+        for sequence in self.running.values():
+            tokens, steps = counts.get(sequence.request.request_id, ComputedCount(0))
+            counts[sequence.request.request_id] = ComputedCount(
+                tokens + sequence.computed, steps + sequence.steps
+            )
+        return counts
+
+    def check(self) -> None:
+        """Assert every invariant: each block's holders are the tables that name it."""
+        self.waiting.check()
+        for sequence in self.running.values():
+            assert sequence.computed <= sequence.planned <= len(sequence.tokens), (
+                "more KV than tokens"
+            )
+            sequence.check()
+        self.pools.check(
+            memory
+            for sequence in (*self.running.values(), *self.waiting)
+            for memory in sequence.memories()
+        )
+        holding = (memory for sequence in self.waiting for memory in sequence.memories())
+        assert not any(memory.block_count for memory in holding), "a waiting sequence holds blocks"
+
+    def _has_later(self, entering: Sequence) -> bool:
+        """Return whether all that run, and one more, find the blocks that they take row by row."""
+        return not self.running or self.pools.has_later(
+            (memory, len(sequence.tokens) + 1)
+            for sequence in (entering, *self.running.values())
+            for memory in sequence.memories()
+        )
+
+    def _is_cramped(self, sequence: Sequence) -> bool:
+        """Return whether a sequence would have to give way for more blocks of its own."""
+        return bool(self.running) and self.pool.available < sequence.further_blocks(self.pool)
+
+    def preempt_last(self, asking: Sequence) -> bool:
+        """Preempt the last in order that is in no round; False if there is none, or it asked."""
+        victim = next(iter(self._preemptible()), None)
+        if victim is not None:
+            self.preempt(victim)
+        return victim is not None and victim is not asking
+
+    def _preemptible(self) -> list[Sequence]:
+        """Return the running sequences that are in no round: the last in order first, and of equal
+        ones the last admitted."""
+        free = [sequence for sequence in self.running.values() if not sequence.in_flight]
+        # `reverse` leaves equal ones in their order, which is the last admitted first.
+        return sorted(reversed(free), key=queue_key, reverse=True)
+
+    def _release(self, sequence: Sequence) -> None:
+        del self.running[sequence.sequence_id]
+        sequence.held_back = False
+        self.finished_ids.extend(sequence.leave())
+        # Devices that never heard of a sequence have nothing to forget.
+        if sequence.sent_count:
+            self.finished_ids.append(sequence.sequence_id)
+            sequence.sent_count = 0

@@ -1,0 +1,176 @@
+"""The sampling rule: which token the seeded target chooses, as a pure function of its logits.
+
+    token(P) = argmax over v of [ processed(v) + gumbel(seed, branch, P, v) ]
+
+This is the plain reference, in Python floats; the model's tensor twin must agree with it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from draftwerk.speculative.gumbel import gumbel
+from draftwerk.speculative.parameters.bounds import (
+    BIAS_MAX,
+    GRAMMAR_TEXT_MAX,
+    TOKEN_ID_MAX,
+    BiasValue,
+    LogprobCount,
+    LogprobTokens,
+    Penalty,
+    Probability,
+    RepetitionPenalty,
+    Temperature,
+    TokenId,
+    TokenIds,
+    TokenTotal,
+    added,
+)
+from draftwerk.speculative.parameters.elementary import exp, log
+
+WINDOW_NATS = 30.0
+"""Tokens this far below the best are outside the distribution: below 1e-8 of the mass; bounds the
+work."""
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """A formal language; every text generated under it that is not cut short belongs to it."""
+
+    kind: Literal["json_schema", "regex", "lark", "reply"]
+    text: Annotated[str, Meta(max_length=GRAMMAR_TEXT_MAX)]
+    """The schema as JSON, the regular expression, or the grammar (a Lark one may be GBNF); of a
+    reply, two grammars as JSON: `reply`, and the one of its `text`."""
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The distribution a request asked for, and the key of its noise."""
+
+    temperature: Temperature = 1.0
+    """0 means the most likely token, no noise."""
+    top_k: Annotated[int, Meta(ge=0, le=TOKEN_ID_MAX)] = 0
+    """0 means all."""
+    top_p: Probability = 1.0
+    min_p: Probability = 0.0
+    repetition_penalty: RepetitionPenalty = 1.0
+    presence_penalty: Penalty = 0.0
+    frequency_penalty: Penalty = 0.0
+    logit_bias: Annotated[tuple[tuple[TokenId, BiasValue], ...], Meta(max_length=BIAS_MAX)] = ()
+    tokens_min: TokenTotal = 0
+    """No stop token before this many generated tokens."""
+    stop_token_ids: TokenIds = ()
+    """End the text; empty when the request ignores them."""
+    grammar: Grammar | None = None
+    """Other tokens are outside the distribution; a stop token may come where it accepts."""
+    seed: Annotated[int, Meta(ge=0)] = 0
+    branch: Annotated[int, Meta(ge=0)] = 0
+    logprobs: LogprobCount = -1
+    """Alternatives to report beside the chosen token's log-probability; -1 reports nothing."""
+    logprob_token_ids: LogprobTokens = ()
+    """In place of alternatives: tokens whose log-probabilities are reported, likely or not."""
+
+    @property
+    def edits_logits(self) -> bool:
+        """Whether logits change before temperature and truncation."""
+        return (
+            self.repetition_penalty != 1.0
+            or self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+            or bool(self.logit_bias)
+            or self.tokens_min > 0
+        )
+
+
+def edited(
+    logits: Sequence[float],
+    prompt: Collection[int],
+    output: Collection[int],
+    sampling: Sampling,
+    allowed: Collection[int] | None = None,
+) -> list[float]:
+    """Apply the logits processors: penalties, bias, min_tokens and grammar.
+
+    Repetition looks at prompt and output, presence and frequency at the output alone (as vLLM and
+    OpenAI document them). `allowed` are the tokens that the grammar allows, None if there is none.
+    """
+    scores = list(logits)
+    counts = Counter(output)
+    for token in counts.keys() | set(prompt):  # any order: each changes its own score
+        rate = sampling.repetition_penalty
+        # On both sides of zero towards the unlikely, as Transformers has it.
+        scores[token] = scores[token] / rate if scores[token] > 0 else scores[token] * rate
+    for token, count in counts.items():
+        scores[token] -= sampling.frequency_penalty * count + sampling.presence_penalty
+    for token, bias in sampling.logit_bias:
+        scores[token] += added(bias)
+    if len(output) < sampling.tokens_min:
+        for token in sampling.stop_token_ids:
+            scores[token] = float("-inf")
+    if allowed is not None:
+        scores = [
+            score if token in allowed else float("-inf") for token, score in enumerate(scores)
+        ]
+    return scores
+
+
+def truncated(scores: Sequence[float], sampling: Sampling) -> list[tuple[int, float]]:
+    """Apply temperature, the window, top-k, top-p and min-p, in this order.
+
+    Returns (token, score) best first, equal scores by token id; scores are log-probabilities
+    short of a constant.
+    """
+    scaled = [score / sampling.temperature for score in scores]
+    best = max(scaled)
+    floor = best - WINDOW_NATS
+    ranked = sorted(
+        ((token, score) for token, score in enumerate(scaled) if score >= floor),
+        key=lambda pair: (-pair[1], pair[0]),
+    )
+    if sampling.top_k:
+        ranked = ranked[: sampling.top_k]
+    if sampling.top_p < 1.0:
+        ranked = ranked[: _nucleus_size([score for _, score in ranked], sampling.top_p)]
+    if sampling.min_p > 0.0:
+        floor = best + log(sampling.min_p)
+        ranked = [(token, score) for token, score in ranked if score >= floor]
+    return ranked
+
+
+def choose(scores: Sequence[float], position: int, sampling: Sampling) -> int:
+    """Return the token at `position` given edited scores: the seeded target's one answer."""
+    if sampling.temperature == 0.0:
+        # Of equal scores the lowest token, as in every twin: a tie must not depend on the device.
+        return max(range(len(scores)), key=lambda token: (scores[token], -token))
+    return max(
+        truncated(scores, sampling),
+        key=lambda pair: (
+            pair[1] + gumbel(sampling.seed, sampling.branch, position, pair[0]),
+            -pair[0],
+        ),
+    )[0]
+
+
+def probabilities(scores: Sequence[float], sampling: Sampling) -> dict[int, float]:
+    """Return the distribution that `choose` samples from, by token."""
+    if sampling.temperature == 0.0:
+        return {choose(scores, 0, sampling): 1.0}
+    ranked = truncated(scores, sampling)
+    weights = {token: exp(score - ranked[0][1]) for token, score in ranked}
+    total = sum(weights.values())
+    return {token: weight / total for token, weight in weights.items()}
+
+
+def _nucleus_size(ranked: Sequence[float], top_p: float) -> int:
+    """Return how many of the best-first scores make up `top_p` of the mass; at least one."""
+    # Relative to the best: nothing overflows, and the unknown constant falls out.
+    weights = [exp(score - ranked[0]) for score in ranked]
+    goal = top_p * sum(weights)
+    mass = 0.0
+    for count, weight in enumerate(weights, start=1):
+        mass += weight
+        if mass >= goal:
+            return count
+    # Summed one by one, rounding may leave the mass just below the goal.
+    return len(weights)

@@ -1,0 +1,265 @@
+"""The scheduler: which sequences are in the next round, with how many tokens, in which blocks.
+
+Continuous batching with chunked prefill: every round mixes verify rows and prompt chunks.
+
+running --plan--> in flight --commit--> running --> ended
+"""
+
+from collections import Counter
+from collections.abc import Sequence as Ordered
+from itertools import starmap
+
+from draftwerk.cache.memory import CachePools
+from draftwerk.speculative.costs.step_cost import StepCost
+from draftwerk.speculative.load.size_limits import RoundLimits
+from draftwerk.speculative.load.stats import SchedulerLoad, SchedulerStats
+from draftwerk.speculative.rounds import NO_STEP, Draft, Round, Verdict, VerifiedRow
+from draftwerk.speculative.running_set import ComputedCount, RunningSet
+from draftwerk.speculative.scheduling_policy import Policy, PolicyFactory, Rejection
+from draftwerk.speculative.sequence import RoundPlan, Sequence, SequenceProgress
+
+DRAFT_SHARE = 8
+"""The part of a round that is for drafts, one in so many, even while prompts wait."""
+__all__ = ["RoundLimits", "Scheduler"]
+
+
+class Scheduler:
+    """Every scheduling decision, and nothing else: no clock, no device, no event loop."""
+
+    def __init__(
+        self,
+        pools: CachePools,
+        limits: RoundLimits,
+        stats: SchedulerStats | None = None,
+        cost: StepCost | None = None,
+        policy: PolicyFactory = Policy,
+    ) -> None:
+        """`stats` and `cost` outlive a scheduler: after a crash the next one gets the same."""
+        self.pools = pools
+        self.pool = pools.blocks
+        self.limits = limits
+        self.stats = SchedulerStats() if stats is None else stats
+        self.running_set = RunningSet(pools, self.stats)
+        self.cost = StepCost() if cost is None else cost
+        self.policy = policy(self.running_set, limits, self.cost)
+        self._commit = RoundCommit(self.running_set, self.policy, self.stats)
+        self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
+        self.report = NO_STEP
+        """The report of the latest committed step."""
+        self._continuous = False  # whether there was work ever since a round was in flight
+        self._committed_s = 0.0  # when the latest round was
+
+    @property
+    def load(self) -> SchedulerLoad:
+        return SchedulerLoad(
+            running=len(self.running_set.running),
+            waiting=len(self.running_set.waiting),
+            blocks_total=self.pool.capacity,
+            blocks_used=self.pool.used,
+            blocks_cached=self.pool.cached,
+            round_tokens=self.policy.tokens_max,
+        )
+
+    @property
+    def idle(self) -> bool:
+        return not (self.running_set.waiting or self.running_set.running)
+
+    def submit(self, sequence: Sequence) -> None:
+        """Queue a sequence."""
+        sequence.queue_key = self.policy.key(sequence)
+        self.running_set.submit(sequence)
+
+    def cancel(self, request_id: str, choice: int | None = None) -> None:
+        """Forget a request, or one choice of it; a row in flight is released with its verdict."""
+        for sequence in [*self.running_set.waiting, *self.running_set.running.values()]:
+            if sequence.request.request_id == request_id and choice in (
+                None,
+                sequence.request.choice,
+            ):
+                sequence.cancelled = True
+                if not (sequence.in_flight or sequence.ended):
+                    self.running_set.end(sequence)
+
+    def reject(self, now_s: float) -> list[Rejection]:
+        """End what is not to be served any more, and return why; a row in flight is dropped."""
+        rejections = self.policy.reject(now_s)
+        for rejection in rejections:
+            self.cancel(rejection.sequence.request.request_id)
+        return rejections
+
+    def wakes_s(self) -> float:
+        """Return when `reject` is due though nothing else happens; infinite if never."""
+        return self.policy.wakes_s()
+
+    def plan(self, now_s: float = 0.0) -> Round | None:
+        """Return the next round, or None if every pipeline slot is busy or nothing can run.
+
+        `now_s` is of the clock that sequences arrived by; what was promised is counted from there.
+        """
+        # The whole policy: a round has a budget of tokens. Texts that decode come first, with a
+        # token each and, as drafts, an even share of what prompts leave of it, which is an eighth
+        # at least. Then running prompts read on, and those that wait are admitted while there are
+        # rows and blocks. A row that finds no block preempts the last in order, whose text is kept
+        # and read again later. With run-ahead a round is planned behind the one under way, whose
+        # longest outcome has room.
+        slots = range(self.limits.pipeline_depth)
+        pipeline_slot = next((slot for slot in slots if slot not in self._rounds), None)
+        if pipeline_slot is None:
+            return None
+        self.running_set.now_s = now_s
+        plan = self.policy.plan(self._rounds.values())
+        if plan is None:
+            return None
+        running = self.running_set.running.values()
+        ready = [text for text in running if not text.held_back and plan.takes(text)]
+        # One pending token is the last one decided; more are of a prompt, or lost by a preemption.
+        decoding = [sequence for sequence in ready if sequence.pending <= 1]
+        reading = [sequence for sequence in ready if sequence.pending > 1]
+        # Prompts get what the others leave: a long one slows texts down, and never stops them.
+        plan.begin(self.policy.tokens(decoding, reading), decoding)
+        self._plan_decoding(plan)
+        self.policy.read(plan, reading)
+        return self._send(plan, pipeline_slot) if plan.rows else None
+
+    def rounds_in_flight(self) -> list[Round]:
+        """Return the rounds under way."""
+        return [round_ for round_, _ in self._rounds.values()]
+
+    def computed_counts(self) -> dict[str, ComputedCount]:
+        """Return how much was computed of each request that runs."""
+        return self.running_set.computed_counts()
+
+    def commit(
+        self, verdict: Verdict, drafts: tuple[Draft, ...], now_s: float = 0.0
+    ) -> list[SequenceProgress]:
+        """Apply a verdict; returns the progress of every sequence that was not cancelled."""
+        round_, members = self._rounds.pop(verdict.pipeline_slot)
+        assert round_.round_id == verdict.round_id, "a verdict for another round"
+        self.report = report = verdict.report
+        # Between rounds without work, the time is nobody's cost.
+        interval_ms = 1e3 * (now_s - self._committed_s) if round_.continuous else None
+        self._committed_s = now_s
+        self.policy.learn(report, interval_ms)
+        self.stats.count_step(report)
+        updates = self._commit.apply(round_, members, verdict, drafts, now_s)
+        self._continuous = not self.idle
+        return updates
+
+    def check(self) -> None:
+        """Assert every invariant, those of the blocks included."""
+        self.running_set.check()
+        self.policy.check()
+        in_flight = Counter(
+            s
+            for _, members in self._rounds.values()
+            for s in set(members)  # any order: they are counted
+            if not s.ended
+        )
+        running = self.running_set.running.values()
+        assert in_flight == Counter({s: s.in_flight for s in running if s.in_flight})
+
+    # --- planning ---------------------------------------------------------------------------
+
+    def _plan_decoding(self, plan: RoundPlan) -> None:
+        """Give every decoding sequence its rows, and share what is left among their drafts."""
+        plan.unread = self.policy.unread(plan)
+        room = self._draft_room(plan)
+        for sequence in plan.decoding:
+            if plan.tokens_left < 1:
+                return
+            if sequence.sequence_id not in self.running_set.running:
+                continue  # an earlier row has preempted it
+            if sequence.draft_factor == 1:
+                plan.add(sequence, 1, room)
+            else:
+                plan.unread = self.policy.unread(plan)
+                plan.add(sequence, 1, self._draft_room(plan, sequence.draft_factor))
+
+    def _send(self, plan: RoundPlan, pipeline_slot: int) -> Round:
+        """Return the planned round, which is under way from now on."""
+        self.stats.rounds += 1
+        round_ = Round(
+            round_id=self.stats.rounds,
+            pipeline_slot=pipeline_slot,
+            rows=tuple(plan.rows),
+            copies=tuple(plan.copies),
+            finished_ids=self.running_set.take_finished_ids(),
+            moves=tuple(plan.moves),
+            occupancy=self.running_set.occupancy(),
+            report=self.report,
+            continuous=self._continuous,
+        )
+        self._rounds[pipeline_slot] = round_, plan.members
+        self._continuous = True
+        return round_
+
+    def _draft_room(self, plan: RoundPlan, factor: int = 1) -> int:
+        """Return how many drafts each row may carry: the budget is shared evenly.
+
+        Room is taken whether or not a draft fills it, so prompts that wait come first: with many
+        rows, half a round kept for drafts would double the rounds that the prompts take. An eighth
+        is left, so that drafts do not starve either.
+        """
+        budget = max(plan.tokens_max // DRAFT_SHARE, plan.tokens_max - plan.unread)
+        return min(factor * self.limits.draft_max, max(0, budget // max(1, plan.row_count) - 1))
+
+
+class RoundCommit:
+    """Applies verdicts, and tells what each sequence's client is told of them."""
+
+    def __init__(self, running_set: RunningSet, policy: Policy, stats: SchedulerStats) -> None:
+        self._policy = policy
+        self._running_set = running_set
+        self._stats = stats
+
+    def apply(
+        self,
+        round_: Round,
+        members: Ordered[Sequence],
+        verdict: Verdict,
+        drafts: tuple[Draft, ...],
+        now_s: float,
+    ) -> list[SequenceProgress]:
+        """Apply a verdict; returns the progress of every sequence that was not cancelled."""
+        updates: list[SequenceProgress] = []
+        begun_s = now_s - 1e-3 * verdict.report.device_ms
+        parts: dict[Sequence, list[VerifiedRow]] = {}
+        rows = starmap(VerifiedRow, zip(round_.rows, verdict.decisions, drafts, strict=True))
+        for sequence, row in zip(members, rows, strict=True):
+            parts.setdefault(sequence, []).append(row)
+        # Groups come last: what single rows give back is free before.
+        groups = [(group, rows) for group, rows in parts.items() if rows[0].row.branch is not None]
+        for sequence, _ in groups:
+            del parts[sequence]
+        for sequence, rows in (*parts.items(), *groups):
+            sequence.times.begin_prefill(begun_s)
+            sequence.in_flight -= 1
+            # It ended in the round before, behind which this one was planned.
+            if sequence.ended:
+                self._stats.overrun_tokens += len(rows[0].decision.tokens)
+            elif sequence.cancelled:
+                self._running_set.end(sequence)
+            elif error := next((row.decision.error for row in rows if row.decision.error), ""):
+                # Its blocks may hold what is wrong: no other request finds them. The other rows go
+                # on.
+                sequence.forget()
+                self._running_set.end(sequence)
+                updates.append(SequenceProgress(sequence, finish_reason="error", error=error))
+            else:
+                updates += self._take(sequence, rows, now_s)
+        return updates
+
+    def _take(
+        self, sequence: Sequence, rows: list[VerifiedRow], now_s: float
+    ) -> tuple[SequenceProgress, ...]:
+        """Have a sequence take its rows; returns what its client is told."""
+        taken = sequence.take(rows, now_s)
+        if taken.verified is not None:
+            self._stats.count(taken.verified.decision, taken.verified.draft)
+        for update in taken.updates:
+            self._stats.generated_tokens += len(update.tokens)
+        if taken.length is not None:
+            self._policy.ended(sequence, taken.length)
+        if taken.ends:
+            self._running_set.end(sequence)
+        return taken.updates
