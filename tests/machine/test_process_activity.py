@@ -1,6 +1,7 @@
 """A process that is starved is told from one that hangs."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -9,7 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from draftwerk.machine.process_activity import ProcessActivity, is_starved, process_activity
+from draftwerk.machine.process_activity import (
+    ProcessActivity,
+    cpu_time,
+    is_starved,
+    process_activity,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is read from /proc")
 HEARD_S = 10.0
@@ -42,6 +48,24 @@ def test_a_busy_process_is_runnable_and_its_time_grows() -> None:
         assert now is not None and not now.is_runnable
 
 
+def test_the_time_of_a_process_is_that_of_all_its_threads() -> None:
+    begun = resource_children()
+    with running(
+        "from threading import Thread\nThread(target=sum, args=[range(10**7)]).start()"
+    ) as process_id:
+        while (spent := cpu_time(process_id)) is None or spent < 0.05:
+            pass
+    # As the system told it when the process had ended.
+    assert 0.05 <= spent <= resource_children() - begun
+    assert cpu_time(process_id) is None
+
+
+def resource_children() -> float:
+    """Return the CPU time of all children that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def test_one_that_waits_is_not_runnable() -> None:
     with running("import threading; threading.Event().wait()") as process_id:
         while (now := process_activity(process_id)) is None or now.is_runnable:
@@ -54,6 +78,7 @@ def test_one_that_waits_is_not_runnable() -> None:
     ("now", "starved"),
     [
         (ProcessActivity(10.0, False, False), False),
+        (ProcessActivity(10.001, False, False), False),
         (ProcessActivity(10.1, False, False), True),
         (ProcessActivity(10.0, True, False), True),
         (ProcessActivity(10.1, True, True), False),

@@ -257,7 +257,7 @@ class ProcessDevice(Generic[W, R]):
         """Return the child's next frame. Raises DeviceLostError once it is silent for too long."""
         assert self._child is not None
         process_id = self._child.process_id
-        heard_s = before_s = cpu_time(process_id)  # one file: this is done in every round
+        heard_s = before_s = cpu_time(process_id)  # no file: this is done in every round
         has_warned = False
         while True:
             for _ in range(2):  # one that was stopped itself has what was sent meanwhile to read

@@ -83,7 +83,8 @@ class ServicePolicy(Policy):
         return self.prompts.wanted(plan)
 
     def read(self, plan: RoundPlan, reading: list[Sequence]) -> None:
-        self.prompts.plan(plan, reading)
+        if reading or self.running_set.waiting.first is not None:
+            self.prompts.plan(plan, reading)
 
     def learn(self, report: StepReport, interval_ms: float | None) -> None:
         """Follow what steps cost in service, and what lies between them."""
