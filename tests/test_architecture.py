@@ -29,7 +29,7 @@ ROOMS = sorted(
 """Folders of the package, those within others too."""
 FILES_MAX = 15
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-ARROWS_MAX = {"speculative": 65, "model": 47, "api": 25}
+ARROWS_MAX = {"speculative": 55, "model": 47, "api": 25}
 """Pairs of rooms of which one imports the other; a file outside every room counts as one."""
 
 
@@ -343,8 +343,8 @@ def test_large_classes_are_found(member: str) -> None:
 # --- the trunk ------------------------------------------------------------------------------------
 
 CEILINGS = {
-    "trunk": {"files": 24, "lines": 4634, "lines that name an option": 54},
-    "crossed": {"files": 40, "lines": 7738, "lines that name an option": 79},
+    "trunk": {"files": 22, "lines": 4624, "lines that name an option": 54},
+    "crossed": {"files": 38, "lines": 7728, "lines that name an option": 79},
 }
 """Of the trunk, and of all files that a plain request crosses. They only fall: `python -m
 validation.trunk`."""

@@ -46,7 +46,6 @@ OPTIONS = {
 """Each with the words that name it."""
 OTHER_MEANINGS = {
     "speculative/sampling.py": ("beams",),
-    "speculative/gumbel.py": ("beams",),
     "speculative/sources/tree.py": ("beams",),
     "speculative/verify.py": ("run-ahead",),
     "model/reference/sampler.py": ("beams",),

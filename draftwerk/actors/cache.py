@@ -23,8 +23,7 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.speculative.opening import SequenceFactory
 from draftwerk.speculative.rounds import Proposal
-from draftwerk.speculative.scheduler import Scheduler
-from draftwerk.speculative.scheduling_policy import Rejection
+from draftwerk.speculative.scheduler import Rejection, Scheduler
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
 
 

@@ -25,8 +25,7 @@ from draftwerk.speculative.load.size_limits import MemorySizes
 from draftwerk.speculative.load.stats import SchedulerStats
 from draftwerk.speculative.opening import OptionSet
 from draftwerk.speculative.rounds import Proposal, Verdict
-from draftwerk.speculative.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.scheduling_policy import PolicyFactory
+from draftwerk.speculative.scheduler import PolicyFactory, RoundLimits, Scheduler
 
 MAILBOXES = ("tokenizer", "cache", "draft", "verifier", "detokenizer", "ledger")
 """By the name of the reader, in the order the data flows."""

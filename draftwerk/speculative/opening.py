@@ -12,7 +12,7 @@ from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.load.size_limits import MemorySizes, RoundLimits
 from draftwerk.speculative.request import EncodedRequest, SequenceRequest
 from draftwerk.speculative.requests.times import SequenceTimes
-from draftwerk.speculative.scheduling_policy import PolicyFactory
+from draftwerk.speculative.scheduler import PolicyFactory
 from draftwerk.speculative.text_sequence import TextSequence
 
 Extension = Callable[["SequenceFactory", EncodedRequest, TextSequence], TextSequence]

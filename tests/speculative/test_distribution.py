@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftwerk.speculative import sampling as rule
-from draftwerk.speculative.gumbel import gumbel
-from draftwerk.speculative.sampling import Sampling, choose, edited, probabilities
+from draftwerk.speculative.sampling import Sampling, choose, edited, gumbel, probabilities
 
 COUNT = 6000
 """Choices in a sample: enough to see a temperature that is off by a tenth."""

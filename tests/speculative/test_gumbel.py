@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative import gumbel as noise
-from draftwerk.speculative.gumbel import gumbel, gumbels, philox, uniform
+from draftwerk.speculative import sampling as noise
+from draftwerk.speculative.sampling import gumbel, gumbels, philox, uniform
 
 seeds = st.integers(0, 2**64 - 1)
 words = st.integers(0, 2**32 - 1)

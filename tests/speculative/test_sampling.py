@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from draftwerk.speculative.gumbel import gumbel
 from draftwerk.speculative.sampling import (
     WINDOW_NATS,
     Sampling,
     choose,
     edited,
+    gumbel,
     probabilities,
     truncated,
 )

@@ -7,8 +7,7 @@ import pytest
 
 from draftwerk.speculative.requests.slo import Slo
 from draftwerk.speculative.running_set import AGING_ROUNDS
-from draftwerk.speculative.scheduler import RoundLimits
-from draftwerk.speculative.scheduling_policy import Policy
+from draftwerk.speculative.scheduler import Policy, RoundLimits
 from tests.speculative.scheduling.scheduler_world import World, story
 from tests.speculative.scheduling.test_priority import decided
 from tests.speculative.test_scheduler import ids, planned, submit

@@ -12,7 +12,6 @@ from math import exp, log
 
 from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.gumbel import gumbel, path_key, philox
 from draftwerk.speculative.options.beams.decisions import BeamRules, Candidate
 from draftwerk.speculative.options.beams.sampled import new_beams
 from draftwerk.speculative.options.blend.rules import canonical_parts, choose_positions
@@ -37,7 +36,16 @@ from draftwerk.speculative.rounds import (
 from draftwerk.speculative.row_parts.beam_rows import HeadCandidates
 from draftwerk.speculative.row_parts.row_blend import RowBlend, SegmentCopy, SegmentRead
 from draftwerk.speculative.row_parts.state_sums import LONG
-from draftwerk.speculative.sampling import Grammar, Sampling, choose, edited, probabilities
+from draftwerk.speculative.sampling import (
+    Grammar,
+    Sampling,
+    choose,
+    edited,
+    gumbel,
+    path_key,
+    philox,
+    probabilities,
+)
 from tests.support.beams.naive_beams import Text, best_candidates, naive_beam_search
 
 VOCAB = 23

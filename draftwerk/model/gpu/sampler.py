@@ -23,8 +23,7 @@ from draftwerk.model.gpu.truncated import UNKNOWN, choose_truncated, is_truncate
 from draftwerk.model.reference import sampler
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.reference.transfer import to_device, to_host
-from draftwerk.speculative.gumbel import MASK, MULTIPLIERS, ROUNDS, WEYL
-from draftwerk.speculative.sampling import WINDOW_NATS, Sampling
+from draftwerk.speculative.sampling import MASK, MULTIPLIERS, ROUNDS, WEYL, WINDOW_NATS, Sampling
 
 CHUNK = 2048
 """Tokens of one program; a multiple of four, since four tokens share a counter."""

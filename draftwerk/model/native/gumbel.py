@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.library import library
-from draftwerk.speculative import gumbel as noise
-from draftwerk.speculative.gumbel import Gumbels
+from draftwerk.speculative import sampling as noise
+from draftwerk.speculative.sampling import Gumbels
 
 SEED_MASK = 2**64 - 1
 
 
 def fastest() -> Gumbels:
-    """Return the fastest `speculative.gumbel.gumbels` that this machine runs."""
+    """Return the fastest `speculative.sampling.gumbels` that this machine runs."""
     try:
         library()
     except NativeUnavailable:

@@ -1,11 +1,11 @@
-"""The Gumbel noise of `speculative.gumbel` over tensors of tokens, on any device."""
+"""The Gumbel noise of `speculative.sampling` over tensors of tokens, on any device."""
 
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from draftwerk.speculative.gumbel import MASK, MULTIPLIERS, ROUNDS, WEYL
+from draftwerk.speculative.sampling import MASK, MULTIPLIERS, ROUNDS, WEYL
 
 
 def noise_keys(asked: Iterable[tuple[int, int, int]], device: torch.device) -> Tensor:

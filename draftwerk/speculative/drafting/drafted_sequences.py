@@ -24,7 +24,7 @@ from draftwerk.speculative.sources.store import OutputStores
 from draftwerk.speculative.sources.tree import NODES_MAX
 
 if TYPE_CHECKING:
-    from draftwerk.speculative.gumbel import Gumbels
+    from draftwerk.speculative.sampling import Gumbels
 
 DEPTH_MIN = 4
 """Least tokens in a path; the most follow what is accepted."""

@@ -21,7 +21,7 @@ from draftwerk.speculative.sources.store import OutputStores
 from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
 
 if TYPE_CHECKING:
-    from draftwerk.speculative.gumbel import Gumbels
+    from draftwerk.speculative.sampling import Gumbels
 
 REPORTS_AT_ONCE = 4
 """Steps whose costs are learnt together."""

@@ -26,7 +26,7 @@ from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.request import EncodedRequest
 from draftwerk.speculative.requests.slo import Deadlines
-from draftwerk.speculative.scheduling_policy import PolicyFactory
+from draftwerk.speculative.scheduler import PolicyFactory
 from draftwerk.speculative.text_sequence import TextSequence
 
 

@@ -6,9 +6,8 @@ as the target will: by log-probability plus noise (Daliri, Musco, Suresh, arXiv 
 
 from collections.abc import Sequence
 
-from draftwerk.speculative.gumbel import Gumbels, gumbels
 from draftwerk.speculative.rounds import LOSS_NATS
-from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.sampling import Gumbels, Sampling, gumbels
 
 SHARPNESS = 1.2
 """Sources spread their chances too widely: the noise lifts a token that they only half exclude, and

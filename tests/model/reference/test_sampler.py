@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from draftwerk.model.reference.gumbel import gumbel, noise_keys
 from draftwerk.model.reference.sampler import SamplingRequest, choose_many, logprobs, scores_of
 from draftwerk.model.step.sequences import CachedSequence
-from draftwerk.speculative import gumbel as noise
+from draftwerk.speculative import sampling as noise
 from draftwerk.speculative import sampling as reference
 from draftwerk.speculative.sampling import Sampling
 

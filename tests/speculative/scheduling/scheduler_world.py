@@ -22,8 +22,7 @@ from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.requests.slo import NO_SLO, Deadlines, Slo, SloPolicy
 from draftwerk.speculative.rounds import Decision, Draft, Proposal, Round, Row, Verdict
 from draftwerk.speculative.sampling import Sampling
-from draftwerk.speculative.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.scheduling_policy import PolicyFactory
+from draftwerk.speculative.scheduler import PolicyFactory, RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
 from draftwerk.speculative.text_sequence import TextSequence
 from tests.support.simulation import Guesser

@@ -5,9 +5,8 @@ from math import log
 
 import pytest
 
-from draftwerk.speculative.gumbel import gumbel
 from draftwerk.speculative.rounds import LOSS_NATS
-from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.sampling import Sampling, gumbel
 from draftwerk.speculative.sources.sequence_noise import GREEDY, SHARPNESS, SequenceNoise
 
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.gumbel import gumbels
 from draftwerk.speculative.rounds import LOSS_NATS, TokenTopK
-from draftwerk.speculative.sampling import Sampling, choose
+from draftwerk.speculative.sampling import Sampling, choose, gumbels
 from draftwerk.speculative.sources import recycle
 from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance
 from draftwerk.speculative.sources.ngram import NgramSource

@@ -7,8 +7,8 @@ places score -1e9, as there.
 from collections.abc import Callable, Sequence
 from math import exp, inf, log
 
-from draftwerk.speculative.gumbel import gumbel, path_key
 from draftwerk.speculative.options.beams.decisions import BeamRules, Candidate
+from draftwerk.speculative.sampling import gumbel, path_key
 
 NOTHING = -1e9
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from draftwerk.model.reference.sampler import SamplingRequest, scores_of, truncated
 from draftwerk.model.step.row_walk import RowWalk
 from draftwerk.model.step.target_runner import StepOption, StepProgress
-from draftwerk.speculative.gumbel import gumbel
+from draftwerk.speculative.sampling import gumbel
 
 
 class ForcedMargins(StepOption):

@@ -10,8 +10,8 @@ drawn under the condition that the largest is its parent's.
 from collections.abc import Sequence
 from math import exp, inf, log, log1p
 
-from draftwerk.speculative.gumbel import gumbel, path_key
 from draftwerk.speculative.options.beams.decisions import BeamRules, Beams, Candidate, Hypothesis
+from draftwerk.speculative.sampling import gumbel, path_key
 
 
 class SampledBeams(Beams):

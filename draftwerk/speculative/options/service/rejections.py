@@ -21,7 +21,7 @@ from draftwerk.speculative.options.service.slo_times import (
 )
 from draftwerk.speculative.requests.slo import SloPolicy
 from draftwerk.speculative.running_set import AGING_ROUNDS, RunningSet, queue_key
-from draftwerk.speculative.scheduling_policy import Rejection
+from draftwerk.speculative.scheduler import Rejection
 from draftwerk.speculative.sequence import Sequence
 
 EXPIRED = "deadline_exceeded", "its text has not begun in time"

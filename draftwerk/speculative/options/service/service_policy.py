@@ -24,7 +24,7 @@ from draftwerk.speculative.options.service.run_ahead import PlanBehind, may_run_
 from draftwerk.speculative.options.service.slo_times import decoding_rows, slack_rounds
 from draftwerk.speculative.rounds import Round, StepReport
 from draftwerk.speculative.running_set import RunningSet
-from draftwerk.speculative.scheduling_policy import Policy, Rejection
+from draftwerk.speculative.scheduler import Policy, Rejection
 from draftwerk.speculative.sequence import RoundPlan, Sequence
 
 

@@ -9,9 +9,8 @@ import torch
 from draftwerk.model.draft_head import head_windows
 from draftwerk.model.step.layer_heads import block_layers
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.gumbel import gumbels
 from draftwerk.speculative.rounds import LOSS_NATS, HeadNode
-from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.sampling import Sampling, gumbels
 from draftwerk.speculative.sources.sequence_noise import SHARPNESS
 from tests.support.dflash_models import BLOCK, HEAD, SECOND, DFlashOracle
 from tests.support.head_drafting import Drafting, accepted, best_path, chain_of, texts

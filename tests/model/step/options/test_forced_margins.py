@@ -7,8 +7,7 @@ import torch
 
 from draftwerk.model.reference.sampler import SamplingRequest, choose_many
 from draftwerk.model.step.options.forced_margins import lead
-from draftwerk.speculative.gumbel import gumbel
-from draftwerk.speculative.sampling import Sampling, truncated
+from draftwerk.speculative.sampling import Sampling, gumbel, truncated
 
 VOCAB = 40
 SAMPLINGS = {
