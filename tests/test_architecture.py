@@ -343,8 +343,8 @@ def test_large_classes_are_found(member: str) -> None:
 # --- the trunk ------------------------------------------------------------------------------------
 
 CEILINGS = {
-    "trunk": {"files": 22, "lines": 4624, "lines that name an option": 54},
-    "crossed": {"files": 38, "lines": 7728, "lines that name an option": 79},
+    "trunk": {"files": 21, "lines": 4578, "lines that name an option": 53},
+    "crossed": {"files": 37, "lines": 7682, "lines that name an option": 78},
 }
 """Of the trunk, and of all files that a plain request crosses. They only fall: `python -m
 validation.trunk`."""

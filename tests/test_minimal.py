@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.engine_parts import EngineParts
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.model.checkpoint import gguf
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.options.step_options import target_runner

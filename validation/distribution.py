@@ -22,7 +22,7 @@ import msgspec
 from torch import Tensor
 
 from draftwerk.actors.engine import running
-from draftwerk.actors.engine_parts import EngineParts
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions

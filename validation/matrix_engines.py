@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.engine_parts import EngineParts
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner

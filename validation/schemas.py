@@ -23,8 +23,8 @@ import anyio
 from jsonschema import Draft202012Validator, FormatChecker
 
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Failed
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.assembly.plan import SUCCESSORS
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info

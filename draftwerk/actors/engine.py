@@ -10,12 +10,11 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 
 from draftwerk.actors.devices.restarts import report, without_bugs
-from draftwerk.actors.engine_parts import EngineParts, Measurements
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import Event, Submit, TokenizerMessage
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
-from draftwerk.actors.pipeline import Pipeline
+from draftwerk.actors.pipeline import EngineParts, Measurements, Pipeline
 from draftwerk.actors.requests.admitting import check_request, events_max
 from draftwerk.actors.requests.ledger import Ledger
 from draftwerk.speculative.costs.step_cost import StepCost
@@ -99,7 +98,7 @@ class Engine:
             actors=ActorFigures(
                 restarts=self._restarts,
                 mailbox_depths={
-                    name: port.inbox.depth for name, port in self._pipeline.ports.items()
+                    name: inbox.depth for name, (_, inbox) in self._pipeline.mailboxes.items()
                 },
                 mailbox_waits={name: waits.copy() for name, waits in found.waits.items()},
                 progress_age_s=self._pipeline.cache.progress_age_s(),
@@ -211,7 +210,7 @@ class Engine:
     def _send(self, message: TokenizerMessage) -> None:
         # Closed between two pipelines: then the ledger sends it to the next one.
         with suppress(anyio.ClosedResourceError):
-            self._pipeline.to_tokenizer.outbox.send_nowait(message)
+            self._pipeline.requests.send_nowait(message)
 
     def _on_closed(self) -> None:
         self._drain_rate.record(anyio.current_time())

@@ -247,17 +247,6 @@ class mailbox(tuple[Outbox[M], Inbox[M]]):
         return Outbox[M](queue, waits is not None), Inbox[M](queue, waits)
 
 
-class Mailbox(Generic[M]):
-    """Both ends of one mailbox."""
-
-    def __init__(self, bound: int, waits: Histogram) -> None:
-        self.outbox, self.inbox = mailbox[M](bound, waits)
-
-    def close(self) -> None:
-        self.outbox.close()
-        self.inbox.close()
-
-
 async def receive_all(inbox: Inbox[M]) -> list[M]:
     """Wait for one message, then take every other that is already there."""
     messages = [await inbox.receive()]

@@ -9,37 +9,155 @@ Cache → Draft → Verifier → Cache is the only cycle; it runs on credits (`p
 never waits.
 """
 
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import anyio
 
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.detokenizer import Detokenizer
+from draftwerk.actors.devices.device import Device, ThreadWorker, Worker
+from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.draft import Drafter
-from draftwerk.actors.engine_parts import (
-    MAILBOXES,
-    EngineParts,
-    Measurements,
-    cache_pools,
-    memory_sizes,
-)
-from draftwerk.actors.mailbox import Mailbox
+from draftwerk.actors.mailbox import Inbox, Outbox, mailbox
 from draftwerk.actors.messages import (
     CacheMessage,
     DetokenizerMessage,
     RouterMessage,
     TokenizerMessage,
 )
+from draftwerk.actors.monitoring.device_clock import DeviceClock
+from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
+from draftwerk.actors.monitoring.request_stages import RequestStages
+from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.actors.requests.audit import Audit
 from draftwerk.actors.requests.ledger import Ledger
+from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.actors.tokenizer import TextLimits, Tokenizer
 from draftwerk.actors.verifier import Verifier
+from draftwerk.cache.blocks import BlockPool
+from draftwerk.cache.memory import CachePools, KindSizes
 from draftwerk.cache.tables import BlockNamer
-from draftwerk.speculative.opening import SequenceFactory
+from draftwerk.speculative.costs.roofline import Roofline
+from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
+from draftwerk.speculative.drafting.proposer import Proposer
+from draftwerk.speculative.load.size_limits import MemorySizes
+from draftwerk.speculative.load.stats import SchedulerStats
+from draftwerk.speculative.opening import OptionSet, SequenceFactory
 from draftwerk.speculative.request import CHOICES_MAX
-from draftwerk.speculative.rounds import Proposal
-from draftwerk.speculative.scheduler import Scheduler
+from draftwerk.speculative.rounds import Proposal, Verdict
+from draftwerk.speculative.scheduler import PolicyFactory, RoundLimits, Scheduler
 
+DEFAULT_LIMITS = RoundLimits()
 INSPECT_S = 5.0
+
+
+def text_proposer() -> Proposer:
+    """Return a proposer that drafts from each request's own text."""
+    return Proposer(("ngram",))
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class EngineParts:
+    """The parts of an engine; devices come from factories, so that they can be made again."""
+
+    text: TextTools
+    target: Callable[[], Device[Proposal, Verdict]]
+    block_count: int
+    block_size: int
+    kinds: tuple[KindSizes, ...] = ()
+    """The kinds of memory that the model's layers have beside blocks."""
+    context_max: int
+    """Tokens that the model can attend to."""
+    stop_token_ids: tuple[int, ...]
+    limits: RoundLimits = DEFAULT_LIMITS
+    proposer: Callable[[], Proposer | None] = text_proposer
+    """The draft sources that the engine runs; with none nothing is drafted.
+
+    Instead of a proposer None, where the target's process runs them: as it must to run ahead.
+    """
+    options: OptionSet
+    """The options that requests may ask for; one that is not here is not asked for."""
+    requests_max: int = 256
+    name_secret: bytes = b""
+    """Keys the names of cached blocks."""
+    step_costs: tuple[MeasuredStep, ...] = ()
+    """Measured steps of the target."""
+    roofline: Roofline | None = None
+    """The target's on its device, where that was measured."""
+    worker: Worker = field(default_factory=ThreadWorker)
+    """Where prompts are tokenized."""
+    restarts: Callable[[], RestartLimit] = RestartLimit
+    trace: Trace = field(default_factory=Trace)
+    audit: Audit = field(default_factory=lambda: Audit(0.0))
+    attachments: tuple["EngineAttachment", ...] = ()
+    """Whatever works beside the actors."""
+    processes: Callable[[], dict[str, int | None]] = dict[str, int | None]
+    """The model processes by what they are for; None for one that is away."""
+
+    @property
+    def tokens_max(self) -> int:
+        """Prompt and generated tokens of one choice: the context, if the pool can hold it."""
+        return min(self.context_max, self.block_count * self.block_size)
+
+
+class EngineAttachment:
+    """Something beside an engine's actors, which do not know it; it overrides what it needs."""
+
+    messages_max: ClassVar = 0
+    """Messages of it in the cache's mailbox at most."""
+
+    def attach(
+        self,
+        parts: EngineParts,
+        scheduler: Scheduler,
+        namer: BlockNamer,
+        cache: Outbox[CacheMessage],
+    ) -> Callable[[], Coroutine[Any, Any, None]] | None:
+        """Begin anew with a pipeline; returns what runs beside its actors, if anything."""
+        return None
+
+    async def flush(self) -> None:
+        """Keep what is to outlive the engine, which ends."""
+
+    def report(self, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot with its figures."""
+        return snapshot
+
+
+def cache_pools(parts: EngineParts) -> CachePools:
+    """Return empty pools of the cache: blocks, and what a model's layers need besides."""
+    count, size, rows = parts.block_count, parts.block_size, parts.limits.rows_in_flight
+    kinds = (sizes.kind(count, size, rows) for sizes in parts.kinds)
+    pools = tuple(kind for kind in kinds if kind is not None)
+    return CachePools(BlockPool(count, size), pools)
+
+
+@dataclass(slots=True)
+class Measurements:
+    """Counters and what is learnt, across all pipelines."""
+
+    step_cost: StepCost
+    policy: PolicyFactory
+    stats: SchedulerStats = field(default_factory=SchedulerStats)
+    waits: dict[str, Histogram] = field(
+        default_factory=lambda: defaultdict[str, Histogram](lambda: Histogram(WAITS_S))
+    )
+    """How long messages were in each mailbox, by the name of its reader."""
+    device_clock: DeviceClock = field(default_factory=DeviceClock)
+    stages: RequestStages = field(default_factory=RequestStages)
+
+
+def memory_sizes(parts: EngineParts, pools: CachePools) -> MemorySizes:
+    """Return what an engine has for texts."""
+    fields: dict[str, Any] = {}
+    for kind in pools.kinds:
+        fields.update(kind.sizes(parts.tokens_max))
+    blocks = parts.block_count, parts.block_size
+    return MemorySizes(blocks=blocks, round_max=parts.limits.tokens_max, **fields)
 
 
 class Pipeline:
@@ -52,47 +170,48 @@ class Pipeline:
         # A live request sends one Submit, a Cancel for each choice at most, and one for the whole.
         messages_max = parts.requests_max * (CHOICES_MAX + 2)
 
-        self.to_tokenizer = Mailbox[TokenizerMessage](messages_max, waits["tokenizer"])
+        to_tokenizer, requests = mailbox[TokenizerMessage](messages_max, waits["tokenizer"])
         # Whatever the tokenizer passes on, a verdict for each pipeline slot, and attachments'.
         attached_max = sum(each.messages_max for each in parts.attachments)
         cache_max = messages_max + pipeline_depth + attached_max
-        self.to_cache = Mailbox[CacheMessage](cache_max, waits["cache"])
+        to_cache, cache_inbox = mailbox[CacheMessage](cache_max, waits["cache"])
         # The cycle's credits: a round is in one place at a time.
-        self.to_draft = Mailbox[Proposal](pipeline_depth, waits["draft"])
-        self.to_verifier = Mailbox[Proposal](pipeline_depth, waits["verifier"])
+        to_draft, undrafted = mailbox[Proposal](pipeline_depth, waits["draft"])
+        to_verifier, proposals = mailbox[Proposal](pipeline_depth, waits["verifier"])
         # The cache may wait here, but never long: from here on no actor waits for the cache.
-        self.to_detokenizer = Mailbox[DetokenizerMessage](
-            messages_max + pipeline_depth, waits["detokenizer"]
-        )
+        results_max = messages_max + pipeline_depth
+        to_detokenizer, results = mailbox[DetokenizerMessage](results_max, waits["detokenizer"])
         # For each request a refusal or a Started, and what one round can cause: a delta and an
         # ending a choice.
-        self.to_ledger = Mailbox[RouterMessage](
-            parts.requests_max * (2 * CHOICES_MAX + 1), waits["ledger"]
-        )
+        events_max = parts.requests_max * (2 * CHOICES_MAX + 1)
+        to_ledger, events = mailbox[RouterMessage](events_max, waits["ledger"])
+        self.requests, self.events = to_tokenizer, events
+        self.mailboxes: dict[str, tuple[Outbox[Any], Inbox[Any]]] = {
+            "tokenizer": (to_tokenizer, requests),
+            "cache": (to_cache, cache_inbox),
+            "draft": (to_draft, undrafted),
+            "verifier": (to_verifier, proposals),
+            "detokenizer": (to_detokenizer, results),
+            "ledger": (to_ledger, events),
+        }
+        """By the name of the reader, in the order the data flows."""
 
         pools = cache_pools(parts)
-        scheduler = Scheduler(
-            pools,
-            parts.limits,
-            measurements.stats,
-            measurements.step_cost,
-            measurements.policy,
-        )
+        stats, cost, policy = measurements.stats, measurements.step_cost, measurements.policy
+        scheduler = Scheduler(pools, parts.limits, stats, cost, policy)
         namer = BlockNamer(parts.name_secret)
-        beside = (
-            each.attach(parts, scheduler, namer, self.to_cache.outbox) for each in parts.attachments
-        )
+        beside = (each.attach(parts, scheduler, namer, to_cache) for each in parts.attachments)
         self.beside = [run for run in beside if run is not None]
         """Attachments' parts, which run beside the actors."""
 
         proposer = parts.proposer()
         # Where the target's process drafts, a round passes no draft actor.
-        to_rounds = self.to_verifier if proposer is None else self.to_draft
+        to_rounds = to_verifier if proposer is None else to_draft
 
         self.tokenizer = Tokenizer(
-            self.to_tokenizer.inbox,
-            self.to_cache.outbox,
-            self.to_ledger.outbox,
+            requests,
+            to_cache,
+            to_ledger,
             parts.text,
             TextLimits(
                 parts.tokens_max,
@@ -103,9 +222,9 @@ class Pipeline:
             parts.trace,
         )
         self.cache = Cache(
-            inbox=self.to_cache.inbox,
-            rounds=to_rounds.outbox,
-            detokenizer=self.to_detokenizer.outbox,
+            inbox=cache_inbox,
+            rounds=to_rounds,
+            detokenizer=to_detokenizer,
             scheduler=scheduler,
             factory=SequenceFactory(
                 pools,
@@ -117,40 +236,22 @@ class Pipeline:
             ),
             trace=parts.trace,
         )
-        self.drafter = Drafter(
-            self.to_draft.inbox,
-            self.to_verifier.outbox,
-            proposer,
-            parts.trace,
-        )
+        self.drafter = Drafter(undrafted, to_verifier, proposer, parts.trace)
         self.verifier = Verifier(
-            self.to_verifier.inbox,
-            self.to_cache.outbox,
+            proposals,
+            to_cache,
             parts.target(),
             parts.trace,
             measurements.device_clock,
             pipeline_depth,
         )
         self.detokenizer = Detokenizer(
-            self.to_detokenizer.inbox,
-            self.to_ledger.outbox,
+            results,
+            to_ledger,
             parts.text,
             parts.trace,
             measurements.stages,
         )
-
-    @property
-    def ports(self) -> dict[str, Mailbox[Any]]:
-        """Every mailbox, by the name of its reader."""
-        ports = (
-            self.to_tokenizer,
-            self.to_cache,
-            self.to_draft,
-            self.to_verifier,
-            self.to_detokenizer,
-            self.to_ledger,
-        )
-        return dict(zip(MAILBOXES, ports, strict=True))
 
     def check(self) -> None:
         """Assert what must hold between rounds."""
@@ -184,9 +285,10 @@ class Pipeline:
                 actors.start_soon(self._inspect)
                 # The ledger is no actor, since it outlives this group: what the actors send is put
                 # into it here.
-                async for message in self.to_ledger.inbox:
+                async for message in self.events:
                     ledger.deliver(message)
         finally:
             # Senders see that this pipeline is over, and what they had stays theirs.
-            for port in self.ports.values():
-                port.close()
+            for outbox, inbox in self.mailboxes.values():
+                outbox.close()
+                inbox.close()

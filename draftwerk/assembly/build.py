@@ -16,7 +16,7 @@ from anyio import to_thread
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.process import ModelRefusedError
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.engine_parts import EngineParts
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.actors.requests.audit import Audit
 from draftwerk.api.shared.ports import RunningServer
 from draftwerk.assembly.loading.loaded_models import (

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from draftwerk.actors.devices.recovering_target import RecoveryStats
-from draftwerk.actors.engine_parts import EngineAttachment
 from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.pipeline import EngineAttachment
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.engine_parts import EngineParts
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.rounds import Proposal, Verdict

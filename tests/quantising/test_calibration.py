@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from draftwerk.actors.engine import running
-from draftwerk.actors.engine_parts import EngineParts
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.model.checkpoint.hub import Location, locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions

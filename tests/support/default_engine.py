@@ -7,8 +7,8 @@ from pathlib import Path
 import anyio
 
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner

@@ -15,8 +15,8 @@ import anyio
 from msgspec.structs import replace as replaced
 
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.cache.kinds.recurrent_states import StateSlots
 from draftwerk.cache.kinds.window_table import WindowBlocks
 from draftwerk.model.checkpoint.hub import locate

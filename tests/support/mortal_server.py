@@ -21,8 +21,8 @@ from draftwerk.actors.devices.recovering_target import RecoveringTarget, Recover
 from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.actors.tier_two.tier_two_actors import TierTwoStores
 from draftwerk.assembly.recoveries import Recoveries
 from draftwerk.cache.kinds.recurrent_states import StateSlots

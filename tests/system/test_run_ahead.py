@@ -15,7 +15,7 @@ import pytest_asyncio
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.process import ProcessDevice
 from draftwerk.actors.engine import running
-from draftwerk.actors.engine_parts import EngineParts
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.speculative.drafting.proposer import Proposer

@@ -18,8 +18,8 @@ from draftwerk.actors.devices.child import Child, spawn
 from draftwerk.actors.devices.forking import ForkServer
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.machine.child_python import python_command
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.speculative.options.all_options import all_options

@@ -19,8 +19,8 @@ import msgspec
 import pytest
 
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.engine_parts import EngineParts
 from draftwerk.actors.messages import Delta, Ended, Started
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.text.tokenizer import TextTokenizer

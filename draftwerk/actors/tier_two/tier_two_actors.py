@@ -12,10 +12,10 @@ from typing import Any
 import anyio
 from msgspec.structs import replace
 
-from draftwerk.actors.engine_parts import EngineAttachment, EngineParts
 from draftwerk.actors.mailbox import Outbox
 from draftwerk.actors.messages import CacheMessage
 from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.pipeline import EngineAttachment, EngineParts
 from draftwerk.actors.tier_two.fetching import FETCHES_MAX, Fetching
 from draftwerk.actors.tier_two.intake import Intake
 from draftwerk.actors.tier_two.kept_pool import BlockStore, KeptPool

@@ -32,6 +32,11 @@ class RoundLimits(msgspec.Struct, frozen=True, kw_only=True):
     run_ahead: bool = False
     """Whether a round is planned while the one before it runs; then the depth is two."""
 
+    @property
+    def rows_in_flight(self) -> int:
+        """Rows of one sequence that are under way at once at most, each with states of its own."""
+        return 1 + self.run_ahead
+
 
 class MemorySizes(msgspec.Struct, frozen=True):
     """The memory that an engine has for texts, and how much of it a round may use."""
