@@ -1,4 +1,4 @@
-"""A draft head on the CPU's kernels, matrices in eight bits: the fast twin of `TorchStep`."""
+"""A draft head on the CPU's kernels, matrices in four bits: the fast twin of `TorchStep`."""
 
 import weakref
 from collections.abc import Sequence
@@ -27,7 +27,8 @@ from draftwerk.model.native.stored import halved, parts_of, quantised, rows_of
 from draftwerk.model.reference.sampler import LOSS_MAX
 from draftwerk.speculative.rounds import LOSS_NATS, HeadNode
 
-KIND = "Q8_0"
+KIND = "IQ4_NL"
+"""Half of the bytes of Q8_0, which are most of what the head takes, for guesses as good."""
 MATRICES = ("gate_up", "down")
 VECTORS = ("keep", "state_norm", "token_norm", "norm")
 """In the order of `DraftHead` in source/draft_head/draft_head.h; the target's head comes last."""
