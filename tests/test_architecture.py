@@ -29,7 +29,7 @@ ROOMS = sorted(
 """Folders of the package, those within others too."""
 FILES_MAX = 15
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-ARROWS_MAX = {"speculative": 55, "model": 47, "api": 25}
+ARROWS_MAX = {"speculative": 53, "model": 47, "api": 25}
 """Pairs of rooms of which one imports the other; a file outside every room counts as one."""
 
 
@@ -343,8 +343,8 @@ def test_large_classes_are_found(member: str) -> None:
 # --- the trunk ------------------------------------------------------------------------------------
 
 CEILINGS = {
-    "trunk": {"files": 21, "lines": 4578, "lines that name an option": 53},
-    "crossed": {"files": 37, "lines": 7682, "lines that name an option": 78},
+    "trunk": {"files": 20, "lines": 4458, "lines that name an option": 53},
+    "crossed": {"files": 36, "lines": 7562, "lines that name an option": 78},
 }
 """Of the trunk, and of all files that a plain request crosses. They only fall: `python -m
 validation.trunk`."""

@@ -12,7 +12,7 @@ from draftwerk.speculative.requests.slo import NO_SLO, Deadlines, Slo
 from draftwerk.speculative.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import Scheduler
-from draftwerk.speculative.text_sequence import TextSequence
+from draftwerk.speculative.sequence import Sequence
 
 STOP = 0
 SHAPE = ModelShape(
@@ -118,7 +118,7 @@ class VirtualServer:
         # Every prompt is another one: what the prefix cache saves is not what is measured.
         tokens = [self._asked * 7919 + n for n in range(text.prompt)]
         self.scheduler.submit(
-            TextSequence(
+            Sequence(
                 sequence_id=self._asked,
                 request=SequenceRequest(
                     request_id=str(self._asked),

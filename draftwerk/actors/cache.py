@@ -169,5 +169,4 @@ def stats(sequence: Sequence) -> SequenceStats:
         device_wait_s=None if times is None else times.device_wait_s,
         read_s=None if times is None else times.read_s,
         **tally.further,
-        **sequence.counts(),
     )

@@ -1,18 +1,17 @@
 """Texts whose pictures are each read in one row: their rows see each other, those behind too."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
 
 from draftwerk.speculative.opening import SequenceFactory
 from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.request import EncodedRequest
 from draftwerk.speculative.rounds import Row
-from draftwerk.speculative.sequence import RoundPlan
-from draftwerk.speculative.text_sequence import TextSequence
+from draftwerk.speculative.sequence import RoundPlan, Sequence
 
 
 @dataclass(eq=False)
-class WholePictures(TextSequence):
+class WholePictures(Sequence):
     """A text that is not cut in a picture; where a round has too little room, it gets larger."""
 
     def rows(self, plan: RoundPlan, count_max: int, draft_max: int) -> list[Row]:
@@ -30,7 +29,7 @@ class WholePictures(TextSequence):
         return found
 
 
-def cut_picture(tokens: Sequence[int], at: int) -> tuple[int, int]:
+def cut_picture(tokens: Ordered[int], at: int) -> tuple[int, int]:
     """Return where a picture begins and ends that has tokens on both sides of a place; nothing
     where there is none."""
     first = end = at
@@ -41,9 +40,7 @@ def cut_picture(tokens: Sequence[int], at: int) -> tuple[int, int]:
     return first, end
 
 
-def whole_pictures(
-    factory: SequenceFactory, request: EncodedRequest, text: TextSequence
-) -> TextSequence:
+def whole_pictures(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
     """Extend a text that has pictures."""
     has_pictures = max(request.tokens, default=0) >= PLACEHOLDER_MIN
     return text.extended(WholePictures) if has_pictures else text

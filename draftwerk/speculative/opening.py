@@ -13,9 +13,9 @@ from draftwerk.speculative.load.size_limits import MemorySizes, RoundLimits
 from draftwerk.speculative.request import EncodedRequest, SequenceRequest
 from draftwerk.speculative.requests.times import SequenceTimes
 from draftwerk.speculative.scheduler import PolicyFactory
-from draftwerk.speculative.text_sequence import TextSequence
+from draftwerk.speculative.sequence import Sequence
 
-Extension = Callable[["SequenceFactory", EncodedRequest, TextSequence], TextSequence]
+Extension = Callable[["SequenceFactory", EncodedRequest, Sequence], Sequence]
 """An option: returns the text extended by it, or as it is where the request does not ask for it."""
 
 
@@ -37,9 +37,9 @@ class SequenceFactory:
         """Return a number that no other sequence has."""
         return next(self._ids)
 
-    def open(self, request: EncodedRequest, now_s: float) -> list[TextSequence]:
+    def open(self, request: EncodedRequest, now_s: float) -> list[Sequence]:
         """Return the sequences of a request; the first reads the prompt for all."""
-        opened: list[TextSequence] = []
+        opened: list[Sequence] = []
         for choice in request.texts:
             text = self._text(request, choice, now_s)
             text.leader = opened[0] if opened else None
@@ -57,11 +57,11 @@ class SequenceFactory:
         name_space, count = request.options.name_space, len(request.tokens)
         return self.pools.memory(self.namer, name_space, count, salt, slots_min)
 
-    def _text(self, request: EncodedRequest, choice: int, now_s: float) -> TextSequence:
+    def _text(self, request: EncodedRequest, choice: int, now_s: float) -> Sequence:
         committed = request.committed[choice] if request.committed else ()
         # Its time runs from when the reader began to wait, elsewhere perhaps.
         came_s = now_s if request.arrived_s is None else request.arrived_s
-        return TextSequence(
+        return Sequence(
             sequence_id=self.new_id(),
             request=self._request(request, choice),
             tokens=[*request.tokens, *request.options.written.tokens, *committed],

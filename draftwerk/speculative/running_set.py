@@ -135,15 +135,6 @@ class RunningSet:
             self.count_admission(sequence)
         return True
 
-    def enter_again(self, sequence: Sequence, take_in: Callable[[], int]) -> int:
-        """Have a sequence find what was loaded, which is taken into the room that it held; returns
-        how many blocks that were."""
-        sequence.leave()
-        taken = take_in()
-        if not sequence.enter():
-            self.preempt(sequence)  # a snapshot takes a slot more than it held
-        return taken
-
     def count_admission(self, sequence: Sequence) -> None:
         """Count a sequence that enters: its client's prompt once, in the words of usage."""
         request, tally, cached_count = sequence.request, sequence.tally, sequence.computed

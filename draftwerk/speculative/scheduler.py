@@ -221,7 +221,7 @@ class Scheduler:
         decoding = [sequence for sequence in ready if sequence.pending <= 1]
         reading = [sequence for sequence in ready if sequence.pending > 1]
         # Prompts get what the others leave: a long one slows texts down, and never stops them.
-        plan.begin(self.policy.tokens(decoding, reading), decoding)
+        plan.begin(self.policy.tokens(decoding, reading), decoding, self._draft_room)
         self._plan_decoding(plan)
         self.policy.read(plan, reading)
         return self._send(plan, pipeline_slot) if plan.rows else None
@@ -267,18 +267,13 @@ class Scheduler:
 
     def _plan_decoding(self, plan: RoundPlan) -> None:
         """Give every decoding sequence its rows, and share what is left among their drafts."""
-        plan.unread = self.policy.unread(plan)
         room = self._draft_room(plan)
         for sequence in plan.decoding:
             if plan.tokens_left < 1:
                 return
-            if sequence.sequence_id not in self.running_set.running:
-                continue  # an earlier row has preempted it
-            if sequence.draft_factor == 1:
+            # Else an earlier row has preempted it.
+            if sequence.sequence_id in self.running_set.running:
                 plan.add(sequence, 1, room)
-            else:
-                plan.unread = self.policy.unread(plan)
-                plan.add(sequence, 1, self._draft_room(plan, sequence.draft_factor))
 
     def _send(self, plan: RoundPlan, pipeline_slot: int) -> Round:
         """Return the planned round, which is under way from now on."""
@@ -305,6 +300,7 @@ class Scheduler:
         rows, half a round kept for drafts would double the rounds that the prompts take. An eighth
         is left, so that drafts do not starve either.
         """
+        plan.unread = self.policy.unread(plan)
         budget = max(plan.tokens_max // DRAFT_SHARE, plan.tokens_max - plan.unread)
         return min(factor * self.limits.draft_max, max(0, budget // max(1, plan.row_count) - 1))
 

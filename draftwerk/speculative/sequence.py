@@ -2,10 +2,9 @@
 
     rows ──> a round ──> take ──> rows ──> ... ──> ended
 
-A plain request is a text (`text_sequence.py`); options extend that.
+A prompt is read in chunks; then tokens are drafted and verified. Options extend that.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, field, fields
@@ -17,77 +16,18 @@ import msgspec
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.tables import BlockCopy
+from draftwerk.speculative.load.tally import QueueTurn, Tally, origins
 from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.requests.further_outputs import NOTHING_FURTHER, FurtherOutputs
 from draftwerk.speculative.requests.times import SequenceTimes
 from draftwerk.speculative.rounds import (
     NOTHING_LEARNED,
     ChosenLogprob,
-    Decision,
-    Draft,
     Feedback,
     NewSequence,
     Row,
     VerifiedRow,
 )
-
-
-@dataclass(slots=True)
-class Tally:
-    """The costs of a sequence so far; counts of tokens unless stated otherwise."""
-
-    cached: int | None = None
-    """Prompt tokens found in the prefix cache at first admission; None before it."""
-    steps: int = 0
-    drafted: int = 0
-    accepted_histogram: list[int] = field(default_factory=list[int])
-    predicted_accepted: int = 0
-    predicted_rejected: int = 0
-    preemptions: int = 0
-    further: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Counts of options that its client is told, by field of `SequenceStats`."""
-
-    def count(self, decision: Decision, draft: Draft) -> None:
-        """Add one sampling step."""
-        accepted = len(decision.path)
-        self.steps += 1
-        self.drafted += len(draft.tokens)
-        self.accepted_histogram += [0] * (accepted + 1 - len(self.accepted_histogram))
-        self.accepted_histogram[accepted] += 1
-        hits = sum(draft.sources[node] == "prediction" for node in decision.path)
-        self.predicted_accepted += hits
-        self.predicted_rejected += draft.sources.count("prediction") - hits
-
-
-@dataclass(slots=True)
-class QueueTurn:
-    """When a sequence that waits may go before others."""
-
-    found: int = 0
-    """The number of its tokens that were in the prefix cache when it was looked."""
-    passing: bool = False
-    """Whether it runs though one before it finds no room, for which it gives way."""
-    passes: int = 0
-    """How often it was."""
-    passed: int = 0
-    """How many others were while it was waiting."""
-
-
-def origins(decision: Decision, draft: Draft) -> tuple[str, ...]:
-    """Name where each decided token came from: a source, or the target itself.
-
-    The target's own token is "corrected" where a draft stood in its place, "bonus" behind a fully
-    accepted draft, and "target" where nothing was drafted.
-    """
-    if not decision.tokens:
-        return ()
-    if not draft.tokens:
-        return ("target",)
-    last = decision.path[-1] if decision.path else -1
-    # Something stood behind the last accepted node, or behind the known tokens, and was wrong.
-    own = "corrected" if last in draft.parents else "bonus"
-    return (*(draft.sources[node] for node in decision.path), own)
-
 
 S = TypeVar("S", bound="Sequence")
 
@@ -122,6 +62,9 @@ class Taken(NamedTuple):
     """Generated tokens of a text that ends."""
 
 
+NO_MARKS: Mapping[str, Any] = {}
+
+
 class RoundPlan:
     """The rows that a round has so far. One that finds no blocks is not added."""
 
@@ -147,10 +90,18 @@ class RoundPlan:
         """The sequence of each row."""
         self.copies: list[BlockCopy] = []
         self.moves: list[tuple[int, int]] = []
+        self.marks: dict[str, Any] = {}
+        """Fields of a row that begins behind what rounds under way decide."""
 
-    def begin(self, tokens_max: int, decoding: "Ordered[Sequence]") -> None:
+    def begin(
+        self,
+        tokens_max: int,
+        decoding: "Ordered[Sequence]",
+        draft_room: "Callable[[RoundPlan, int], int]",
+    ) -> None:
         """Begin with no rows, of a round that may hold so many tokens."""
         self.tokens_max = self.tokens_left = tokens_max
+        self.draft_room = draft_room
         self.decoding = decoding
         self.row_count = sum(sequence.row_count for sequence in decoding)
 
@@ -164,21 +115,9 @@ class RoundPlan:
         """Return whether a sequence's prompt may be read on in this round or a like one."""
         return not sequence.in_flight
 
-    def known_max(self, sequence: "Sequence") -> int:
-        """Return how many tokens of a sequence are known at most when its row begins."""
-        return len(sequence.tokens)
-
-    def reach(self, sequence: "Sequence", stop: int) -> int:
-        """Return how far the known tokens of a row reach at most that is planned to `stop`."""
-        return stop
-
     def undecided(self, sequence: "Sequence") -> int:
-        """Return how many tokens rounds under way decide of a sequence at least."""
+        """Return how many tokens at most rounds under way decide, behind which its row begins."""
         return 0
-
-    def fields(self, sequence: "Sequence") -> dict[str, Any]:
-        """Return further fields of a sequence's row."""
-        return {}
 
     # --- rows -------------------------------------------------------------------------------------
 
@@ -211,7 +150,7 @@ class RoundPlan:
 
 
 @dataclass(slots=True, eq=False)
-class Sequence(ABC):
+class Sequence:
     """Tokens and where their KV is; only the scheduler changes one.
 
     tokens   0 ........ prompt_count ........ computed ........ len(tokens)
@@ -228,8 +167,6 @@ class Sequence(ABC):
     """Its place among all sequences, set when it is submitted: priority, softened by age."""
     leader: "Sequence | None" = None
     """The choice that computes the shared prompt; this one waits, then finds it cached."""
-    awaited: "AwaitedPrefix | None" = None
-    """The prompt that it waits for, if one that is being read begins like its own."""
     computed: int = 0
     planned: int = 0
     """Known tokens that are computed once all rounds in flight are."""
@@ -252,8 +189,6 @@ class Sequence(ABC):
 
     in_line: ClassVar = True
     """Whether its tokens are read one after another, as those of another with this beginning."""
-    draft_factor: ClassVar = 1
-    """Drafts that its rows may carry, in those of a text."""
     runs_ahead: ClassVar = True
     """Whether rounds may be planned while its rows are under way."""
 
@@ -338,20 +273,11 @@ class Sequence(ABC):
         found = self.memory.enter(self.reusable)
         if found is None:
             return False
-        found = self.go_on_behind(found)
         # What was found stays held: who admits it calls `leave` after a failure.
         if not self.memory.reserve(len(self.tokens)):
             return False
         self.computed = self.planned = found
         return True
-
-    def go_on_behind(self, found: int) -> int:
-        """Return how many of the tokens that were found it keeps."""
-        return found
-
-    def counts(self) -> dict[str, Any]:
-        """Return further counts that its client is told."""
-        return {}
 
     def leave(self) -> list[int]:
         """Give back every block; return the ids of branches that devices are to forget."""
@@ -366,27 +292,128 @@ class Sequence(ABC):
         """Assert that what is computed has a place."""
         assert self.computed <= self.memory.slots, "KV outside the table"
 
-    # --- rounds ---------------------------------------------------------------------------------
+    # --- planning -------------------------------------------------------------------------------
 
-    @abstractmethod
-    def new_sequence(self) -> NewSequence:
-        """Return everything that the devices need before this sequence's first row."""
-
-    @abstractmethod
     def rows(self, plan: RoundPlan, count_max: int, draft_max: int) -> list[Row]:
         """Return its part of a round: at most `count_max` known tokens, and drafts behind the last
         of them. None where blocks cannot be had, or where it has nothing to compute."""
+        count = min(max(1, self.unread), plan.tokens_left, count_max, plan.pools.chunk_max)
+        if draft_max:
+            # Half of the free blocks, in equal shares: drafts must not take what the next rows
+            # need.
+            undecided = plan.undecided(self)
+            free = self.memory.free_slots(len(self.tokens) + undecided, 2 * plan.row_count)
+            # A row under way decides one token at least.
+            room = self.draft_room(min(1, undecided))
+            draft_max = min(draft_max, room, free, plan.tokens_left - count)
+        row = self.row(plan, self.planned, self.planned + count, draft_max) if count else None
+        return [] if row is None else [row]
 
-    @abstractmethod
+    def draft_room(self, undecided: int = 0) -> int:
+        """Return how many drafted tokens could still be of use: the target adds one of its own.
+
+        So many tokens are `undecided` that come before them.
+        """
+        left = self.request.tokens_max - self.generated - undecided
+        return max(0, min(self.request.draft_max, left - 1))
+
+    def row(self, plan: RoundPlan, start: int, stop: int, draft_max: int) -> Row | None:
+        """Return a row if blocks can be had, with as many drafts as fit."""
+        sent_count, undecided = self.sent_count, plan.undecided(self)
+        end = len(self.tokens) + undecided if undecided else stop
+        draft_max = min(draft_max, plan.pools.draft_max)
+        if not plan.reserve(self, end, draft_max):
+            return None
+        samples = stop >= len(self.tokens)
+        memory = self.memory.begin_row(start, stop, end, draft_max if samples else 0)
+        # No room for copies: the last in order gives way, and this row is tried again in the next
+        # round.
+        if memory is None:
+            plan.preempt_last(self)
+            return None
+        plan.copies.extend(memory.copies)
+        row = Row(
+            sequence_id=self.sequence_id,
+            start=start,
+            stop=stop,
+            samples=samples,
+            draft_max=memory.draft_max,
+            new_token_ids=tuple(self.tokens[sent_count:]) if sent_count else (),
+            new_sequence=None if sent_count else self.new_sequence(),
+            tokens_left=self.request.tokens_max - self.generated,
+            feedback=self.feedback,
+            **memory.fields,
+            **(plan.marks if undecided else NO_MARKS),
+        )
+        # As good as arrived: a device reads its rounds in the order in which they are planned.
+        self.sent_count = len(self.tokens)
+        self.planned = min(stop, len(self.tokens))
+        self.feedback = NOTHING_LEARNED
+        return row
+
+    def new_sequence(self) -> NewSequence:
+        """Return everything that the devices need before this sequence's first row."""
+        return NewSequence(
+            tuple(self.tokens),
+            self.request.prompt_count,
+            self.request.sampling,
+            self.request.methods,
+            self.request.name_space,
+            self.request.prediction,
+            adapter=self.request.adapter,
+        )
+
+    # --- committing -----------------------------------------------------------------------------
+
     def take(self, parts: list[VerifiedRow], now_s: float) -> Taken:
         """Take in its rows of a round, none of which has failed."""
+        ((row, decision, draft),) = parts
+        if not row.samples:
+            self.advance_computed(row.stop)
+            return Taken()
+        assert decision.tokens, "a row was left out whose text goes on"
+        self.times.begin_decode(now_s)
+        known = len(self.tokens)
+        kept, finish_reason = self.extend(decision.tokens)
+        self.feedback = decision.feedback
+        # The last token's KV is computed in the next round.
+        self.advance_computed(min(known + len(decision.path), len(self.tokens)))
+        if self.in_flight:  # a row that continues this one: the device knows the new tokens
+            self.planned = self.sent_count = len(self.tokens)
+        else:
+            self.planned = self.computed
+        self.tally.count(decision, draft)
+        self.times.keep_time(self.generated - self.request.written_count, now_s)
+        progress = SequenceProgress(
+            self,
+            decision.tokens[:kept],
+            origins(decision, draft)[:kept],
+            decision.logprobs[:kept],
+            finish_reason,
+        )
+        ends = bool(finish_reason)
+        return Taken((progress,), parts[0], ends, self.generated if ends else None)
 
+    def advance_computed(self, computed: int) -> None:
+        """Take in how far it is computed, and name what is full."""
+        start, self.computed = self.computed, computed
+        self.memory.commit(self.tokens, start, computed)
 
-class AwaitedPrefix(NamedTuple):
-    """Tokens that two prompts begin with."""
+    def extend(self, tokens: tuple[int, ...]) -> tuple[int, str]:
+        """Append decided tokens up to the end of the text.
 
-    reader: Sequence
-    length: int
+        Returns how many were kept and the finish reason, "" if the text goes on.
+        """
+        # The prompt was only to be read: the target's token behind it is not wanted.
+        if not self.request.tokens_max:
+            return 0, "length"
+        for kept, token in enumerate(tokens, start=1):
+            self.tokens.append(token)
+            if token in self.request.sampling.stop_token_ids:
+                return kept, "stop"
+            if self.generated >= self.request.tokens_max:
+                return kept, "length"
+        return len(tokens), ""
 
 
 @cache

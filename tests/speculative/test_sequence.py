@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.tables import BlockNamer
+from draftwerk.speculative.load.tally import Tally, origins
 from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.rounds import NO_DRAFT, Decision, Draft, NewSequence, chain
 from draftwerk.speculative.sampling import Sampling
-from draftwerk.speculative.sequence import Sequence, Tally, origins
-from draftwerk.speculative.text_sequence import TextSequence
+from draftwerk.speculative.sequence import Sequence
 
 
 def sequence(
@@ -26,7 +26,7 @@ def sequence(
     draft_max: int = 4,
     **how: Any,
 ) -> Sequence:
-    return TextSequence(
+    return Sequence(
         sequence_id=1,
         request=SequenceRequest(
             request_id="r",

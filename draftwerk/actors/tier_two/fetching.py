@@ -74,11 +74,15 @@ class Fetching:
         scheduler = self.intake.scheduler
 
         def place(take_in: TakeIn) -> None:
-            if sequence.held_back:
-                taken = scheduler.running_set.enter_again(sequence, take_in)
-                scheduler.stats.blocks_returned += taken if sequence.tally.preemptions else 0
-            else:
+            if not sequence.held_back:
                 take_in()
+                return
+            # It finds what was loaded, which is taken into the room that it held.
+            sequence.leave()
+            taken = take_in()
+            if not sequence.enter():
+                scheduler.running_set.preempt(sequence)  # a snapshot takes a slot more
+            scheduler.stats.blocks_returned += taken if sequence.tally.preemptions else 0
 
         with anyio.move_on_after(LOAD_S):
             await self.intake.fetch_in_parts(wanted, place, sequence.request.request_id)

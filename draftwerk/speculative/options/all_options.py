@@ -1,7 +1,7 @@
 """All options of a server: what extends a text, each where its request asks for it, what refuses
 requests, and the policy."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence as Ordered
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -27,10 +27,10 @@ from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.request import EncodedRequest
 from draftwerk.speculative.requests.slo import Deadlines
 from draftwerk.speculative.scheduler import PolicyFactory
-from draftwerk.speculative.text_sequence import TextSequence
+from draftwerk.speculative.sequence import Sequence
 
 
-def all_options(expects_lengths: bool = True, more: Sequence[Extension] = ()) -> OptionSet:
+def all_options(expects_lengths: bool = True, more: Ordered[Extension] = ()) -> OptionSet:
     """Return every option, and `more` extensions; with `expects_lengths` a sequence enters only if
     all that run will probably fit to their ends."""
 
@@ -49,7 +49,7 @@ def extensions(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
     return promised, forced, scored_prompt, pooled_prompt, beam_group, blended_prompt
 
 
-def promised(factory: SequenceFactory, request: EncodedRequest, text: TextSequence) -> TextSequence:
+def promised(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
     """Every text has the server's promise, unless its request has one."""
     options, times = request.options, text.times
     text.times = Deadlines(
@@ -62,8 +62,8 @@ def promised(factory: SequenceFactory, request: EncodedRequest, text: TextSequen
 
 
 def forced_text(
-    room: ChainRoom, factory: SequenceFactory, request: EncodedRequest, text: TextSequence
-) -> TextSequence:
+    room: ChainRoom, factory: SequenceFactory, request: EncodedRequest, text: Sequence
+) -> Sequence:
     """All forced texts share the room of a round."""
     if not (forced_tokens := request.options.forced_tokens):
         return text
@@ -72,9 +72,7 @@ def forced_text(
     return text.extended(ForcedText, forced_tokens=forced_tokens, chain_room=room)
 
 
-def scored_prompt(
-    factory: SequenceFactory, request: EncodedRequest, text: TextSequence
-) -> TextSequence:
+def scored_prompt(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
     """The first of several choices scores the prompt."""
     options = request.options
     if options.prompt_logprobs < 0 or text.leader is not None:
@@ -83,9 +81,7 @@ def scored_prompt(
     return text.extended(ScoredPrompt, **own)
 
 
-def pooled_prompt(
-    factory: SequenceFactory, request: EncodedRequest, text: TextSequence
-) -> TextSequence:
+def pooled_prompt(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
     if (pooling := request.options.pooling) is None:
         return text
     text.request = replace(text.request, tokens_max=0, draft_max=0, methods=())
@@ -93,9 +89,7 @@ def pooled_prompt(
     return text.extended(PooledPrompt, **own)
 
 
-def beam_group(
-    factory: SequenceFactory, request: EncodedRequest, text: TextSequence
-) -> TextSequence:
+def beam_group(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
     """What was sent before a crash the search finds again; it sends only what was not."""
     options = request.options
     if options.beam_width <= 1:
@@ -121,9 +115,7 @@ def beam_group(
     return text.extended(BeamGroup, search=search)
 
 
-def blended_prompt(
-    factory: SequenceFactory, request: EncodedRequest, text: TextSequence
-) -> TextSequence:
+def blended_prompt(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
     blend, size = request.blend, factory.pools.blocks.block_size
     parts = () if blend is None else canonical_parts(blend, len(request.tokens), size)
     if blend is None or not parts:

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import NO_LOAD
 from draftwerk.speculative.rounds import NewSequence, Row, VerifiedRow
-from draftwerk.speculative.sequence import RoundPlan, Taken, with_outputs
-from draftwerk.speculative.text_sequence import TextSequence
+from draftwerk.speculative.sequence import RoundPlan, Sequence, Taken, with_outputs
 
 ROUNDS_OF_OTHERS = 2.0
 """Length of a round with chains at most, in rounds without."""
@@ -58,7 +57,7 @@ class ChainRoom:
 
 
 @dataclass(eq=False)
-class ForcedText(TextSequence):
+class ForcedText(Sequence):
     """A text whose draft the request names; other sources draft nothing."""
 
     _: KW_ONLY

@@ -6,12 +6,17 @@ from msgspec.structs import replace
 
 from draftwerk.speculative.requests.further_outputs import ScoredTokens
 from draftwerk.speculative.rounds import ChosenLogprob, Row, VerifiedRow
-from draftwerk.speculative.sequence import RoundPlan, SequenceProgress, Taken, with_outputs
-from draftwerk.speculative.text_sequence import TextSequence
+from draftwerk.speculative.sequence import (
+    RoundPlan,
+    Sequence,
+    SequenceProgress,
+    Taken,
+    with_outputs,
+)
 
 
 @dataclass(eq=False)
-class ScoredPrompt(TextSequence):
+class ScoredPrompt(Sequence):
     """A text that reports the log-probabilities of its prompt's tokens."""
 
     scored: int = 0

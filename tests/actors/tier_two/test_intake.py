@@ -25,7 +25,7 @@ from draftwerk.speculative.request import Options, SequenceRequest
 from draftwerk.speculative.rounds import StepReport
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.text_sequence import TextSequence as Text
+from draftwerk.speculative.sequence import Sequence as Text
 from tests.actors.loops import on_both_loops, settle
 
 R = TypeVar("R")

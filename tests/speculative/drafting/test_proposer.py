@@ -36,9 +36,9 @@ from draftwerk.speculative.rounds import (
 from draftwerk.speculative.row_parts.beam_rows import Branch
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.sequence import Sequence
 from draftwerk.speculative.sources.ngram_index import GAP, PAD
 from draftwerk.speculative.sources.store import OutputStores
-from draftwerk.speculative.text_sequence import TextSequence
 from tests.speculative.drafting.replay import Recording, Replay
 from tests.support.proposing import drafts_of
 from tests.support.rounds import make_round, make_row
@@ -68,7 +68,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
         want = plain_text(prompt, sampling, 24)
         wanted[name], got[name] = want, []
         scheduler.submit(
-            TextSequence(
+            Sequence(
                 number,
                 SequenceRequest(
                     request_id=name,

@@ -24,7 +24,6 @@ from draftwerk.speculative.rounds import Decision, Draft, Proposal, Round, Row, 
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import PolicyFactory, RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
-from draftwerk.speculative.text_sequence import TextSequence
 from tests.support.simulation import Guesser
 from tests.support.toy import POISON, STOP, VOCAB, ToyTarget, plain_text
 
@@ -170,7 +169,7 @@ class World:
                 "branch": choice,
             }
         )
-        sequence = TextSequence(
+        sequence = Sequence(
             sequence_id=len(self.wanteds) + 1,
             request=SequenceRequest(
                 request_id=request_id,

@@ -16,7 +16,6 @@ from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.running_set import RunningSet
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sequence import Sequence
-from draftwerk.speculative.text_sequence import TextSequence
 
 SIZE = 4
 
@@ -34,7 +33,7 @@ class CountingNamer(BlockNamer):
 def sequence_of(
     prompt: list[int], memory: SequenceMemory, number: int = 1, blending: Blending | None = None
 ) -> Sequence:
-    text = TextSequence(
+    text = Sequence(
         sequence_id=number,
         request=SequenceRequest(
             request_id=f"r{number}",

@@ -22,7 +22,7 @@ from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.rounds import NO_DRAFT, Draft, Proposal, Row
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.text_sequence import TextSequence
+from draftwerk.speculative.sequence import Sequence
 from tests.support.proposing import drafts_of
 from tests.support.rounds import make_round
 
@@ -100,7 +100,7 @@ class Server:
         number = next(self._ids)
         name = f"r{number}"
         width = rules.width if rules else 1
-        sequence = TextSequence(
+        sequence = Sequence(
             sequence_id=number,
             request=SequenceRequest(
                 request_id=name,

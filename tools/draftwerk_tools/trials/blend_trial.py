@@ -26,7 +26,6 @@ from draftwerk.speculative.rounds import NO_DRAFT, Proposal, chain
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence
-from draftwerk.speculative.text_sequence import TextSequence
 
 GREEDY = Sampling(temperature=0.0)
 TEXT_MAX = 2**20
@@ -79,7 +78,7 @@ class BlendTrial:
             place = place._replace(name=f"{place.name} {self.salt}")
             blending = Blending(blend, parts, memory)
         number = next(self._ids)
-        text = TextSequence(
+        text = Sequence(
             sequence_id=number,
             request=SequenceRequest(
                 request_id=str(number),

@@ -9,18 +9,16 @@ from draftwerk.cache.memory import SequenceMemory
 from draftwerk.speculative.options.beams.search import SEARCH_ROOM, BeamSearch
 from draftwerk.speculative.options.beams.search_progress import new_progress
 from draftwerk.speculative.rounds import Row, VerifiedRow
-from draftwerk.speculative.sequence import RoundPlan, Taken
-from draftwerk.speculative.text_sequence import TextSequence
+from draftwerk.speculative.sequence import RoundPlan, Sequence, Taken
 
 
 @dataclass(eq=False)
-class BeamGroup(TextSequence):
+class BeamGroup(Sequence):
     """The root of a search: it reads all but the last token of the prompt. The members of the
     search read that, and have the rows from then on."""
 
     _: KW_ONLY
     search: BeamSearch
-    draft_factor: ClassVar = SEARCH_ROOM
     runs_ahead: ClassVar = False
 
     @property
@@ -58,6 +56,7 @@ class BeamGroup(TextSequence):
         if self.unread:
             return super().rows(plan, count_max, 0)
         free = partial(plan.free, self)
+        draft_max = plan.draft_room(plan, SEARCH_ROOM) if self in plan.decoding else 0
         group = self.search.plan(self, plan.pools, draft_max, plan.tokens_left, free)
         if group is None:
             return []

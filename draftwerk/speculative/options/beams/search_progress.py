@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import msgspec
 
+from draftwerk.speculative.load.tally import Tally
 from draftwerk.speculative.options.beams.decisions import Hypothesis
 from draftwerk.speculative.options.beams.search import BeamSearch
 from draftwerk.speculative.requests.further_outputs import FurtherOutputs
 from draftwerk.speculative.rounds import ChosenLogprob
-from draftwerk.speculative.sequence import Sequence, SequenceProgress, Tally, with_outputs
+from draftwerk.speculative.sequence import Sequence, SequenceProgress, with_outputs
 
 
 def new_progress(search: BeamSearch, root: Sequence) -> list[SequenceProgress]:
@@ -31,7 +32,11 @@ def new_progress(search: BeamSearch, root: Sequence) -> list[SequenceProgress]:
 def _ending(search: BeamSearch, root: Sequence, choice: int) -> SequenceProgress:
     finished = search.beams.finished
     text = finished[choice] if choice < len(finished) else Hypothesis()
-    tally = root.tally if choice == 0 else Tally(cached=root.tally.cached)
+    tally = (
+        root.tally
+        if choice == 0
+        else Tally(cached=root.tally.cached, further={**root.tally.further})
+    )
     tally.further["score"] = text.score if text.tokens else None
     request = replace(root.request, choice=choice)
     carrier = root if choice == 0 else replace(root, request=request, tally=tally)

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
+from draftwerk.speculative.load.tally import origins
 from draftwerk.speculative.options.beams.members import Member
 from draftwerk.speculative.options.beams.memory import ORDERS
 from draftwerk.speculative.options.beams.steps import TreePosition
 from draftwerk.speculative.rounds import Decision, Draft, VerifiedRow
 from draftwerk.speculative.row_parts.beam_rows import Seen
-from draftwerk.speculative.sequence import origins
 
 
 def seen(members: Sequence[Member], parts: Sequence[VerifiedRow], count_max: int) -> Iterator[Seen]:

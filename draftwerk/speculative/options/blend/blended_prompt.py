@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -11,12 +11,11 @@ from draftwerk.cache.memory import SequenceMemory
 from draftwerk.speculative.options.blend.blend_step import BlendStep
 from draftwerk.speculative.options.blend.blending import Blending
 from draftwerk.speculative.rounds import Row, VerifiedRow
-from draftwerk.speculative.sequence import RoundPlan, Taken
-from draftwerk.speculative.text_sequence import TextSequence
+from draftwerk.speculative.sequence import RoundPlan, Sequence, Taken
 
 
 @dataclass(eq=False)
-class BlendedPrompt(TextSequence):
+class BlendedPrompt(Sequence):
     """A sequence with segments; it may be of another kind besides."""
 
     _: KW_ONLY
@@ -41,8 +40,18 @@ class BlendedPrompt(TextSequence):
     def further_blocks(self, pool: BlockPool) -> int:
         return super().further_blocks(pool) + pool.blocks_for(self.blending.room)
 
-    def go_on_behind(self, found: int) -> int:
-        return self.blending.begin(self.memory, found)
+    def enter(self) -> bool:
+        """Find its prefix: a part of the blend is of no use."""
+        found = self.memory.enter(self.reusable)
+        if found is None:
+            return False
+        found = self.blending.begin(self.memory, found)
+        if self.blending.is_found:
+            self._count()
+        if not self.memory.reserve(len(self.tokens)):
+            return False
+        self.computed = self.planned = found
+        return True
 
     def leave(self) -> list[int]:
         forgotten = super().leave()
@@ -88,12 +97,16 @@ class BlendedPrompt(TextSequence):
             self.blending.commit(self.tokens, row.blend, row.stop, decision.deviations)
             if row.blend.probes:
                 return Taken()
+            if row.stop >= self.blending.stop:
+                self._count()
         return super().take(parts, now_s)
 
-    def counts(self) -> dict[str, Any]:
-        """Return how the prompt's segments were computed."""
+    def _count(self) -> None:
+        """Tell how the prompt's segments were computed."""
         canonical = sum(part.length for part in self.blending.parts)
         declared = sum(stop - start for start, stop in self.blending.blend.spans)
         kept = canonical - self.blending.repaired
         segments = tuple(map(tuple, self.blending.uses()))
-        return {"blended_count": kept, "repaired_count": declared - kept, "segments": segments}
+        self.tally.further.update(
+            blended_count=kept, repaired_count=declared - kept, segments=segments
+        )

@@ -110,8 +110,8 @@ class PromptRows:
         them."""
         ranks: dict[int, int] = {}
         for sequence in self.running_set.waiting:
-            if sequence.awaited is not None:
-                reader, left = sequence.awaited.reader.sequence_id, unread_prompt(sequence).unread
+            if sequence.turn.awaited is not None:
+                reader, left = sequence.turn.awaited[0].sequence_id, unread_prompt(sequence).unread
                 ranks[reader] = min(ranks.get(reader, left), left)
         prompts = [unread_prompt(one, ranks.get(one.sequence_id, 0)) for one in ordered]
         if self.credit is not None and len(prompts) > 1:
@@ -135,7 +135,7 @@ class PromptRows:
         waiting = [
             sequence
             for sequence in self.running_set.waiting
-            if (sequence.awaited is None or not self._is_held(sequence))
+            if (sequence.turn.awaited is None or not self._is_held(sequence))
             and (first is None or self.overtaking.allows(sequence, first))
         ]
         if len(waiting) <= 2 * free or self.credit is None:
@@ -149,7 +149,7 @@ class PromptRows:
         prompt, or a prompt that begins like it."""
         if awaits_leader(sequence):
             return True
-        was_held = sequence.awaited is not None
+        was_held = sequence.turn.awaited is not None
         if awaits_prefix(sequence, self.running_set.running.values()):
             return True
         if was_held:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from collections.abc import Sequence as Ordered
-from typing import Any
 
 from draftwerk.speculative.rounds import Round, Row
 from draftwerk.speculative.running_set import RunningSet
@@ -28,7 +27,7 @@ def may_run_ahead(
     if sum(read_count(row) for round_, _ in rounds for row in round_.rows) > READ_MAX:
         return False
     return all(
-        sequence.memory.reserve_row(known_max(sequence, row))
+        sequence.memory.reserve_row(len(sequence.tokens) + undecided(sequence, row))
         for round_, members in rounds
         for sequence, row in zip(members, round_.rows, strict=True)
         if continues(sequence) and sequence.has_another_row
@@ -45,10 +44,9 @@ def continues(sequence: Sequence) -> bool:
     return sequence.in_flight > 0 and sequence.pending == 0
 
 
-def known_max(sequence: Sequence, before: Row | None) -> int:
-    """Return how many tokens are known at most when a row of it begins behind another one."""
-    known = len(sequence.tokens)
-    return known + 1 + before.draft_max if before is not None and continues(sequence) else known
+def undecided(sequence: Sequence, before: Row | None) -> int:
+    """Return how many tokens at most another row decides, behind which a row of it begins."""
+    return 1 + before.draft_max if before is not None and continues(sequence) else 0
 
 
 class PlanBehind(RoundPlan):
@@ -63,6 +61,7 @@ class PlanBehind(RoundPlan):
         super().__init__(running_set.pools, running_set.preempt_last, running_set.finished_ids)
         self.before = {row.sequence_id: row for round_, _ in rounds for row in round_.rows}
         """Rows under way, by sequence id."""
+        self.marks = {"continues": True}
 
     def takes(self, sequence: Sequence) -> bool:
         return not sequence.in_flight or sequence.has_another_row
@@ -70,16 +69,5 @@ class PlanBehind(RoundPlan):
     def may_read(self, sequence: Sequence) -> bool:
         return True
 
-    def known_max(self, sequence: Sequence) -> int:
-        return known_max(sequence, self.before.get(sequence.sequence_id))
-
-    def reach(self, sequence: Sequence, stop: int) -> int:
-        if not continues(sequence):
-            return stop
-        return known_max(sequence, self.before[sequence.sequence_id])
-
     def undecided(self, sequence: Sequence) -> int:
-        return int(continues(sequence))
-
-    def fields(self, sequence: Sequence) -> dict[str, Any]:
-        return {"continues": True} if continues(sequence) else {}
+        return undecided(sequence, self.before.get(sequence.sequence_id))

@@ -7,7 +7,7 @@ time: the other is read as early as the shortest of those that wait for it.
 from collections.abc import Collection
 
 from draftwerk.cache.kinds.recurrent_states import SequenceStates
-from draftwerk.speculative.sequence import AwaitedPrefix, Sequence
+from draftwerk.speculative.sequence import Sequence
 
 SHARED_MIN = 4
 """Blocks that are worth waiting for."""
@@ -18,18 +18,18 @@ def awaits_prefix(sequence: Sequence, running: Collection[Sequence]) -> bool:
     # Recurrent layers go on from snapshots, and segments lie elsewhere in every prompt.
     if sequence.memory.part(SequenceStates) is not None or not sequence.in_line:
         return False
-    if sequence.awaited is None:
-        sequence.awaited = _found(sequence, running)
-    if sequence.awaited is None:
+    if sequence.turn.awaited is None:
+        sequence.turn.awaited = _found(sequence, running)
+    if sequence.turn.awaited is None:
         return False
-    other, count = sequence.awaited
+    other, count = sequence.turn.awaited
     if other.memory.block_count and other.computed < count:
         return True
-    sequence.awaited = None
+    sequence.turn.awaited = None
     return False
 
 
-def _found(sequence: Sequence, running: Collection[Sequence]) -> AwaitedPrefix | None:
+def _found(sequence: Sequence, running: Collection[Sequence]) -> tuple[Sequence, int] | None:
     """Return who computes the most of what it begins with, and how many tokens of it."""
     ahead = [
         other
@@ -46,7 +46,7 @@ def _found(sequence: Sequence, running: Collection[Sequence]) -> AwaitedPrefix |
     longest = max(counts)
     if longest < known + SHARED_MIN:
         return None
-    return AwaitedPrefix(ahead[counts.index(longest)], longest * size)
+    return ahead[counts.index(longest)], longest * size
 
 
 def _common_blocks(sequence: Sequence, other: Sequence, known: int) -> int:

@@ -25,7 +25,6 @@ from draftwerk.speculative.rounds import Draft, Proposal, Round, Verdict
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence
-from draftwerk.speculative.text_sequence import TextSequence
 from tests.support.beams.naive_beams import Text
 from tests.support.simulation import Guesser
 from tests.support.toy import STOP, VOCAB, ToyTarget, head_candidates, plain_beams, plain_text
@@ -261,7 +260,7 @@ class BeamWorld:
         draft_max: int = 4,
         state_slots: int = 0,
     ) -> Sequence:
-        return TextSequence(
+        return Sequence(
             sequence_id=len(self.wanteds) + 1,
             request=SequenceRequest(
                 request_id=f"r{len(self.wanteds)}",

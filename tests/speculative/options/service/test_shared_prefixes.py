@@ -50,7 +50,7 @@ def test_what_two_prompts_begin_with_is_read_once() -> None:
         round_ = planned(world)
         assert read(round_) == {first.sequence_id: count}
         decided(world, round_)
-    assert second.awaited == (first, len(SHARED))
+    assert second.turn.awaited == (first, len(SHARED))
     alone, both = world_of(), world_of()
     submit(alone, [*SHARED, *[5] * 6])
     for end in (5, 6, 7):
@@ -73,11 +73,11 @@ def test_a_prompt_goes_on_by_itself_when_the_other_is_gone() -> None:
     first, second = (submit(world, [*SHARED, end]) for end in (5, 6))
     decided(world, planned(world))
     round_ = planned(world)
-    assert second.awaited == (first, len(SHARED))
+    assert second.turn.awaited == (first, len(SHARED))
     world.scheduler.cancel(first.request.request_id)
     decided(world, round_)
     found = read(planned(world))
-    assert [*found] == [second.sequence_id] and second.awaited is None
+    assert [*found] == [second.sequence_id] and second.turn.awaited is None
 
 
 def test_nothing_waits_for_a_prompt_that_goes_behind_it() -> None:
@@ -86,7 +86,7 @@ def test_nothing_waits_for_a_prompt_that_goes_behind_it() -> None:
     decided(world, planned(world))
     first = submit(world, [*SHARED, 6])
     assert first.sequence_id in read(planned(world))
-    assert late.awaited is None is first.awaited
+    assert late.turn.awaited is None is first.turn.awaited
 
 
 def test_what_is_cached_already_is_not_waited_for() -> None:
