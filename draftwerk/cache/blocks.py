@@ -48,9 +48,8 @@ class BlockPool:
         self._holders = [0] * self.ids.stop
         self._cached = CostAware() if order is None else order
         self._block_by_name: dict[bytes, int] = {}
-        self._name_by_block: dict[int, bytes] = {}
-        self._origins: dict[int, Origin] = {}
-        """The origins of the named blocks."""
+        self._named: dict[int, tuple[bytes, Origin]] = {}
+        """The names of blocks, and where their content comes from."""
         self.watcher: PoolWatcher | None = None
 
     @property
@@ -108,8 +107,7 @@ class BlockPool:
                 return None
         self._free.remove(block)
         self._block_by_name[name] = block
-        self._name_by_block[block] = name
-        self._origins[block] = NOWHERE
+        self._named[block] = name, NOWHERE
         self._cached.add(block, name, NOWHERE)
         return block
 
@@ -118,8 +116,8 @@ class BlockPool:
         block = self._cached.evict(avoid)
         if block is None:
             return None
-        name = self._name_by_block.pop(block)
-        del self._block_by_name[name], self._origins[block]
+        name, _ = self._named.pop(block)
+        del self._block_by_name[name]
         # Before it can be taken: tier two may still have to read what is in it.
         if self.watcher is not None:
             self.watcher.evicted(block, name)
@@ -133,10 +131,12 @@ class BlockPool:
             self._cached.remove(block)
         self._holders[block] += 1
 
-    def reuse(self, block: int) -> None:
-        """Hold a named block because a request's prompt begins with its tokens."""
-        self._cached.reused(self._name_by_block[block], self._origins[block].name_space)
+    def reuse(self, name: bytes) -> int:
+        """Hold the block of a name because a request's prompt begins with its tokens."""
+        block = self._block_by_name[name]
+        self._cached.reused(name, self._named[block][1].name_space)
         self.hold(block)
+        return block
 
     def drop(self, blocks: Iterable[int]) -> None:
         """Remove a holder from each block; the last holder's named blocks stay as cached.
@@ -147,39 +147,40 @@ class BlockPool:
             self._holders[block] -= 1
             if self._holders[block] == 0:
                 # Only what has a name can be found again; the rest is as good as empty.
-                if block in self._name_by_block:
-                    name = self._name_by_block[block]
-                    self._cached.add(block, name, self._origins[block])
+                if block in self._named:
+                    name, origin = self._named[block]
+                    self._cached.add(block, name, origin)
                     if self.watcher is not None:
                         self.watcher.cached(block, name)
                 else:
                     self._free.append(block)
 
-    def shared(self, block: int) -> bool:
-        """Return whether writing to the block would change what another holder reads."""
-        return self._holders[block] > 1
+    def shared(self, blocks: Iterable[int]) -> list[int]:
+        """Return which of these blocks have another holder, for whom a write changes what it
+        reads."""
+        return [block for block in blocks if self._holders[block] > 1]
 
     def name(self, block: int, name: bytes, origin: Origin = NOWHERE) -> None:
         """Make a held, full, committed block findable; the first block of a name keeps it."""
         # Two sequences may compute one prefix side by side; to be found, one block is enough.
-        if name not in self._block_by_name and block not in self._name_by_block:
+        if name not in self._block_by_name and block not in self._named:
             self._block_by_name[name] = block
-            self._name_by_block[block] = name
-            self._origins[block] = origin
+            self._named[block] = name, origin
 
-    def unname(self, block: int) -> None:
-        """Make a held block unfindable, because its holder is about to overwrite it."""
-        name = self._name_by_block.pop(block, None)
-        if name is not None:
-            del self._block_by_name[name], self._origins[block]
+    def unname(self, blocks: Iterable[int]) -> list[bytes]:
+        """Make held blocks unfindable, because their holder is about to overwrite them; returns
+        the names that they had."""
+        names = [self._named.pop(block)[0] for block in blocks if block in self._named]
+        for name in names:
+            del self._block_by_name[name]
             self._cached.forget(name)
+        return names
 
-    def forget(self, block: int) -> None:
-        """Make a held block unfindable for good, because what is in it is of no use."""
-        name = self._name_by_block.get(block)
-        self.unname(block)
-        if name is not None and self.watcher is not None:
-            self.watcher.forgotten(name)
+    def forget(self, blocks: Iterable[int]) -> None:
+        """Make held blocks unfindable for good, because what is in them is of no use."""
+        for name in self.unname(blocks):
+            if self.watcher is not None:
+                self.watcher.forgotten(name)
 
     def find(self, name: bytes) -> int | None:
         """Return the block of that name, used or cached."""
@@ -198,9 +199,9 @@ class BlockPool:
         )
         unheld = {block for block in self.ids if not self._holders[block]}
         assert unheld == free | cached, "free + used + cached must be every block"
-        assert cached <= self._name_by_block.keys(), "a cached block has no name"
-        assert not free & self._name_by_block.keys(), "a free block has a name"
-        names = {block: name for name, block in self._block_by_name.items()}
-        assert names == self._name_by_block, "names and blocks disagree"
-        assert self._origins.keys() == self._name_by_block.keys(), "origins and names disagree"
+        assert cached <= self._named.keys(), "a cached block has no name"
+        assert not free & self._named.keys(), "a free block has a name"
+        names = {block: name for block, (name, _) in self._named.items()}
+        blocks = {block: name for name, block in self._block_by_name.items()}
+        assert names == blocks, "names and blocks disagree"
         self._cached.check()

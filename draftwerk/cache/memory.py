@@ -11,12 +11,13 @@ something else attaches as a `MemoryKind` (`cache/kinds`), which no other module
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from sys import maxsize
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.tables import BlockCopy, BlockList, BlockNamer, BlockTable, NameSalt
+from draftwerk.cache.eviction.replacement import Origin
+from draftwerk.cache.tables import ROOT, BlockCopy, BlockNamer, BlockTable, NameSalt
 
 Kind = TypeVar("Kind")
 
@@ -57,15 +58,11 @@ class KindSizes(Protocol):
 
 
 class MemoryPart(Protocol):
-    """One sequence's part of a kind."""
+    """One sequence's part of a kind. One that is a table of blocks grows, is shared and is given
+    back as the sequence's own is."""
 
     @property
     def kind(self) -> MemoryKind: ...
-
-    @property
-    def lists(self) -> tuple[BlockList, ...]:
-        """Its lists of blocks, which grow, are shared and are given back as the sequence's are."""
-        return ()
 
     def entry_count(self, tokens: int) -> int:
         """Return how much a text of so many tokens takes of the pool as it enters."""
@@ -88,31 +85,24 @@ class MemoryPart(Protocol):
         used, or None if there is no room."""
         ...
 
-    def fields(self, slots: int) -> dict[str, Any]:
-        """Return the fields of a `Row` that reaches to so many slots."""
+    def begin_row(self, start: int, stop: int, reach: int) -> dict[str, Any]:
+        """Return further fields of a `Row` that computes start .. stop, and drafts as far as
+        `reach`."""
         return {}
 
-    def begin_row(self, start: int, stop: int, reach: int) -> dict[str, Any]:
-        """Return those of a row that computes start .. stop, and drafts as far as `reach`."""
-        return self.fields(reach)
-
-    def commit(self, table: BlockTable, named: int, start: int, computed: int) -> None:
+    def commit(self, memory: "SequenceMemory", named: int, start: int, computed: int) -> None:
         """Take in that the oldest row is answered, which has come from `start` to `computed`; the
-        blocks behind the first `named` have just been named."""
+        sequence's blocks behind the first `named` have just been named."""
         ...
 
-    def fork(self) -> "MemoryPart | None":
-        """Return a second one over the same; None if this stays with the first sequence."""
-        return None
-
     def leave(self) -> None:
-        """Give back what is in no list."""
+        """Give back what is in no table."""
 
     def forget_named(self, names: Sequence[bytes]) -> None:
-        """Have nothing in no list served again of what was computed for it."""
+        """Have nothing in no table served again of what was computed for it."""
 
     def holds(self) -> Iterable[int]:
-        """Return what it holds of its pool, in no list."""
+        """Return what it holds of its pool, in no table."""
         return ()
 
     def check(self) -> None:
@@ -132,13 +122,28 @@ class RowMemory(NamedTuple):
 
 @dataclass(slots=True)
 class SequenceMemory:
-    """The memory of one sequence."""
+    """The memory of one sequence.
+
+    |<------- named: full, committed, shareable ------->|<-- private or forked -->|
+    blocks[0]            ...            blocks[named-1]  blocks[named] ... blocks[-1]
+    """
 
     table: BlockTable
+    namer: BlockNamer
+    name_space: str
+    salt: NameSalt | None = None
+    """From where on blocks are found under the same salt alone."""
     parts: tuple[MemoryPart, ...] = ()
     """Its part of each other kind that the model has."""
     names: list[bytes] = field(default_factory=list[bytes])
-    """Names of its first blocks, as far as they were looked for: one that waits is named once."""
+    """Names of its first blocks, as far as they were needed: one that waits is named once."""
+    named: int = 0
+    """How many of its blocks are full and committed, and have their names in the pool."""
+    tables: list[BlockTable] = field(init=False)
+    """Its blocks in each pool: all are grown, copied and truncated together."""
+
+    def __post_init__(self) -> None:
+        self.tables = [self.table, *(one for one in self.parts if isinstance(one, BlockTable))]
 
     @property
     def block_size(self) -> int:
@@ -153,13 +158,7 @@ class SequenceMemory:
     @property
     def slots(self) -> int:
         """Tokens that there are blocks for now."""
-        return self.table.slots
-
-    def lists(self) -> Iterator[BlockList]:
-        """Yield its blocks in each pool."""
-        yield self.table
-        for part in self.parts:
-            yield from part.lists
+        return len(self.table.blocks) * self.table.block_size
 
     def part(self, kind: type[Kind]) -> Kind | None:
         """Return its part of a kind, if it has one."""
@@ -167,140 +166,179 @@ class SequenceMemory:
 
     # --- entering -----------------------------------------------------------------------------
 
-    def known(self, tokens: Sequence[int]) -> int:
-        """Return how many tokens `enter` would find computed, about, and take nothing."""
-        names = self.table.known(tokens, self.names)
-        names = names[: self._usable(names)]
-        return min([len(names), *(part.known(names) for part in self.parts)]) * self.block_size
-
     def name(self, tokens: Sequence[int], index: int) -> bytes:
         """Return the name of a block of a text, which tells all that is before its end."""
-        return self.table.named(tokens, index + 1, self.names)[index]
+        names, size = self.names, self.table.block_size
+        for start in range(len(names) * size, (index + 1) * size, size):
+            space, stop = self.name_space, start + size
+            # From this block on the tokens alone do not say what is in it.
+            if self.salt is not None and stop > self.salt.start:
+                space = f"{space} {self.salt.name}"
+            parent = names[-1] if names else ROOT
+            names.append(self.namer.name(parent, tokens[start:stop], space))
+        return names[index]
+
+    def _found(self, tokens: Sequence[int]) -> list[bytes]:
+        """Return the names of the first blocks of a text that are cached and that it can go on
+        behind. The last token is never among them: something must be left to compute."""
+        find, names = self.table.pool.find, list[bytes]()
+        for index in range((len(tokens) - 1) // self.block_size):
+            name = self.name(tokens, index)
+            # What is behind the first one missing cannot be used without it.
+            if find(name) is None:
+                break
+            names.append(name)
+        # A text goes on only where all kinds know what was before: the least decides.
+        return names[: min((part.usable(names) for part in self.parts), default=len(names))]
+
+    def known(self, tokens: Sequence[int]) -> int:
+        """Return how many tokens `enter` would find computed, about, and take nothing."""
+        names = self._found(tokens)
+        return min([len(names), *(part.known(names) for part in self.parts)]) * self.block_size
 
     def enter(self, tokens: Sequence[int]) -> int | None:
         """Hold what is cached of a text, and what it needs besides blocks; returns how many tokens
         are found, or None if there is no room. What it then holds is given back by `leave`."""
-        self.table.match(tokens, self.names, self._usable)
+        assert not self.table.blocks, "only an empty table can match a prefix"
+        names = self._found(tokens)
+        self.table.blocks.extend(map(self.table.pool.reuse, names))
+        self.named = len(names)
         for part in self.parts:
             # A kind may keep less than there are blocks: the next one enters with what is left.
-            count = part.enter(self.table.names)
+            count = part.enter(names[: self.named])
             if count is None:
                 return None
-            if count < len(self.table.names):
-                self.truncate(count * self.block_size)
+            if count < self.named:
+                self._cut(count * self.block_size)
         return self.slots
 
-    def _usable(self, names: Sequence[bytes]) -> int:
-        # A text goes on only where all kinds know what was before: the least decides.
-        return min([len(names), *(part.usable(names) for part in self.parts)])
-
     def reserve(self, slots: int) -> bool:
-        """Take blocks for a whole text, or change nothing and return False.
-
-        What other kinds need is taken row by row.
-        """
+        """Take blocks for a whole text, or change nothing and return False. What other kinds need
+        is taken row by row."""
         return self.table.grow(slots)
 
     # --- rows ---------------------------------------------------------------------------------
 
     def reserve_row(self, slots: int) -> bool:
         """Take every block that a row of so many slots needs; False if not all can be had."""
-        return all(blocks.grow(slots) for blocks in self.lists())
+        # Not a generator: this and what follows runs for each row of each round.
+        for table in self.tables:  # noqa: SIM110
+            if not table.grow(slots):
+                return False
+        return True
 
     def free_slots(self, known: int, shares: int) -> int:
         """Return how many slots there are behind those `known`, with a share of what is free."""
-        return min(blocks.free_slots(known, shares) for blocks in self.lists())
+        begun = self.table.pool.blocks_for(known)
+        blocks = [
+            max(begun, len(table.blocks)) + table.pool.available // shares for table in self.tables
+        ]
+        return min(blocks) * self.table.block_size - known
 
     def make_writable(self, start: int) -> list[BlockCopy] | None:
-        """Copy on write: replace shared blocks from the slot `start` on by copies.
-
-        Returns the copies to make, or None (and changes nothing) if a pool is too empty.
-        """
+        """Copy on write: replace shared blocks from the slot `start` on by copies. Returns those
+        to make, or None (and changes nothing) if a pool is too empty."""
+        # From the start of its block on: tokens before `start` are copied along.
+        first, copies = start // self.table.block_size, list[BlockCopy]()
         # All pools are asked before one is changed.
-        if not all(blocks.has_copies(start) for blocks in self.lists()):
-            return None
-        return [pair for blocks in self.lists() for pair in blocks.make_writable(start) or ()]
+        for table in self.tables:
+            shared = table.shared_from(first)
+            if shared and len(shared) > table.pool.available:
+                return None
+        for table in self.tables:
+            copies += table.make_writable(first)
+        return copies
 
     def fields(self, slots: int) -> dict[str, Any]:
         """Return the fields of a `Row` that name its blocks as far as so many slots."""
-        fields: dict[str, Any] = {"blocks": self.table.first_blocks(slots)}
-        for part in self.parts:
-            fields.update(part.fields(slots))
-        return fields
+        return {table.row_field: table.first_blocks(slots) for table in self.tables}
 
     def begin_row(self, start: int, stop: int, end: int, draft_max: int) -> RowMemory | None:
         """Return what a row uses that computes start .. stop; None if there is no room for copies.
-
-        Drafts may be written behind `end`, as far as blocks were reserved.
-        """
+        Drafts may be written behind `end`, as far as blocks were reserved."""
         copies = self.make_writable(start)
         if copies is None:
             return None
         # Drafts are only worth a try: they are cut to the room that there is.
-        draft_max = min(draft_max, min(blocks.slots for blocks in self.lists()) - end)
+        for table in self.tables:
+            draft_max = min(draft_max, len(table.blocks) * table.block_size - end)
         reach = end + draft_max
-        fields = {"blocks": self.table.first_blocks(reach)}
+        fields = self.fields(reach)
         for part in self.parts:
             fields.update(part.begin_row(start, stop, reach))
         return RowMemory(copies, draft_max, fields)
 
     def commit(self, tokens: Sequence[int], start: int, computed: int) -> None:
-        """Take in that the oldest row is answered, which has come from `start` to `computed`: full
-        blocks are named, and what no later row reads goes home."""
-        # Counted before: the parts keep what belongs to blocks that are named just now.
-        named = len(self.table.names)
-        self.table.commit(tokens, computed)
+        """Take in that the oldest row is answered, which has come from `start` to `computed`, the
+        count of committed slots: full blocks are named, and what no later row reads goes home."""
+        first = self.named
+        self.named = max(first, computed // self.table.block_size)
+        for index in range(first, self.named):
+            name, origin = self.name(tokens, index), Origin(index, self.name_space)
+            self.table.pool.name(self.table.blocks[index], name, origin)
         for part in self.parts:
-            part.commit(self.table, named, start, computed)
+            part.commit(self, first, start, computed)
 
     # --- forking and leaving ------------------------------------------------------------------
 
     def fork(self) -> "SequenceMemory":
         """Return a second one over the same blocks, copy-on-write."""
-        # A part that cannot be shared stays with the first; the twin goes on from blocks alone.
-        twins = (part.fork() for part in self.parts)
-        return SequenceMemory(self.table.fork(), tuple(twin for twin in twins if twin is not None))
+        # What is no table cannot be shared: it stays with the first.
+        parts = tuple(part.fork() for part in self.parts if isinstance(part, BlockTable))
+        table, names = self.table.fork(), list(self.names)
+        return replace(self, table=table, parts=parts, names=names)
+
+    def _cut(self, slots: int) -> None:
+        for table in self.tables:
+            table.truncate(slots)
+        self.named = min(self.named, slots // self.block_size)
 
     def truncate(self, slots: int) -> None:
-        """Give back the blocks behind the first `slots` slots."""
-        for blocks in self.lists():
-            blocks.truncate(slots)
+        """Give back the blocks behind the first `slots` slots: the text goes on as another."""
+        self._cut(slots)
+        del self.names[slots // self.block_size :]
 
     def leave(self) -> None:
-        """Give everything back; what has a name stays cached."""
-        self.truncate(0)
+        """Give everything back; what has a name stays cached, and the text may enter again."""
+        self._cut(0)
         for part in self.parts:
             part.leave()
 
     def forget(self) -> None:
         """Have nothing served again of what was computed for it."""
         for part in self.parts:
-            part.forget_named(self.table.names)
-        for blocks in self.lists():
-            blocks.forget()
+            part.forget_named(self.names[: self.named])
+        for table in self.tables:
+            table.pool.forget(table.held())
 
     def held(self) -> Iterator[tuple[BlockPool, int]]:
         """Yield all that it holds, with the pool that it is of."""
-        for blocks in self.lists():
-            yield from ((blocks.pool, block) for block in blocks.held())
+        for table in self.tables:
+            yield from ((table.pool, block) for block in table.held())
         for part in self.parts:
             yield from ((part.kind.pool, slot) for slot in part.holds())
 
     def check(self) -> None:
         """Assert that it holds what it names."""
-        for blocks in self.lists():
-            blocks.check()
+        assert self.named <= min(len(self.names), self.block_count), "a name has no block"
+        for table in self.tables:
+            table.check()
         for part in self.parts:
             part.check()
 
 
-@dataclass(frozen=True, slots=True)
 class CachePools:
     """The pools that all sequences take from."""
 
-    blocks: BlockPool
-    kinds: tuple[MemoryKind, ...] = ()
-    """The other kinds of memory that the model's layers have."""
+    def __init__(self, blocks: BlockPool, kinds: tuple[MemoryKind, ...] = ()) -> None:
+        """`kinds` are the other kinds of memory that the model's layers have."""
+        self.blocks = blocks
+        self.kinds = kinds
+        self.all = blocks, *(kind.pool for kind in kinds)
+        self.chunk_max = min((kind.chunk_max for kind in kinds), default=maxsize)
+        """Known tokens that a row computes at most."""
+        self.draft_max = min((kind.draft_max for kind in kinds), default=maxsize)
+        """Drafted tokens in a row at most."""
 
     def memory(
         self,
@@ -310,38 +348,20 @@ class CachePools:
         salt: NameSalt | None = None,
         slots_min: int = 0,
     ) -> SequenceMemory:
-        """Return the empty memory of a sequence.
-
-        `slots_min` are what it takes at least of a kind that has a few slots for each sequence.
-        """
+        """Return the empty memory of a sequence; `slots_min` are what it takes at least of a kind
+        that has a few slots for each sequence."""
         sequence = name_space, prompt_count, salt is not None, slots_min
         parts = (kind.part(*sequence) for kind in self.kinds)
-        return SequenceMemory(
-            BlockTable(self.blocks, namer, name_space, salt),
-            tuple(part for part in parts if part is not None),
-        )
+        kept = tuple(part for part in parts if part is not None)
+        return SequenceMemory(BlockTable(self.blocks), namer, name_space, salt, kept)
 
     def kind(self, kind: type[Kind]) -> Kind | None:
         """Return what the model has of a kind, if anything."""
         return next((own_kind for own_kind in self.kinds if isinstance(own_kind, kind)), None)
 
-    def all(self) -> tuple[BlockPool, ...]:
-        """Return all pools."""
-        return self.blocks, *(kind.pool for kind in self.kinds)
-
     def available(self) -> tuple[int, ...]:
         """Return how much could be had now of each pool."""
-        return tuple(pool.available for pool in self.all())
-
-    @property
-    def chunk_max(self) -> int:
-        """Known tokens that a row computes at most."""
-        return min((kind.chunk_max for kind in self.kinds), default=maxsize)
-
-    @property
-    def draft_max(self) -> int:
-        """Drafted tokens in a row at most."""
-        return min((kind.draft_max for kind in self.kinds), default=maxsize)
+        return tuple(pool.available for pool in self.all)
 
     def has(self, counts: Mapping[BlockPool, int]) -> bool:
         """Return whether so much is available of each pool."""
@@ -366,7 +386,7 @@ class CachePools:
         for memory in memories:
             memory.check()
             holders.update(memory.held())
-        for pool in self.all():
+        for pool in self.all:
             pool.check()
             leaked = [n for n in pool.ids if pool.holders(n) != holders[pool, n]]
             assert not leaked, "a block leaked"

@@ -243,11 +243,11 @@ def test_a_prefix_is_shared_within_a_tenant_or_a_salt(
     one: dict[str, str], other: dict[str, str], shared: bool
 ) -> None:
     cache = make_cache()
-    first = cache.factory._text(encoded(replace(PLAIN, **one)), 0, 0.0).memory.table
-    second = cache.factory._text(encoded(replace(PLAIN, **other)), 0, 0.0).memory.table
-    first.grow(4)
-    first.commit([1, 2, 3, 4], 4)
-    assert second.match([1, 2, 3, 4, 5]) == (4 if shared else 0)
+    first = cache.factory._text(encoded(replace(PLAIN, **one)), 0, 0.0).memory
+    second = cache.factory._text(encoded(replace(PLAIN, **other)), 0, 0.0).memory
+    first.reserve(4)
+    first.commit([1, 2, 3, 4], 0, 4)
+    assert second.enter([1, 2, 3, 4, 5]) == (4 if shared else 0)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from random import Random
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.kinds.window_table import WindowGroup, WindowTable
 from draftwerk.cache.memory import CachePools, SequenceMemory
-from draftwerk.cache.tables import BlockCopy, BlockList, BlockNamer
+from draftwerk.cache.tables import BlockCopy, BlockNamer, BlockTable
 
 Content = tuple[int, ...]
 """What a slot holds: like real KV, it depends on every token up to its own."""
@@ -96,14 +96,14 @@ class Tables:
                 "a refusal changes nothing"
             )
             return
-        for part in text.memory.lists():
+        for part in text.memory.tables:
             written = part.blocks[text.computed // self.size :]
             assert not part.shared_from(text.computed // self.size), "a shared block is written"
             assert min(written, default=0) >= 0, "what is written has no block"
         self.copies += copies
         content = (*text.tokens[:stop], *drafts)
         for slot in range(text.computed, len(content)):
-            for part in text.memory.lists():
+            for part in text.memory.tables:
                 self.writes.append((self.page_slot(part, slot), content[: slot + 1]))
         text.drafts = drafts
         text.in_round = True
@@ -167,7 +167,7 @@ class Tables:
 
     def the_blocks_balance(self) -> None:
         holders = Counter(
-            block for text in self.texts for part in text.memory.lists() for block in part.held()
+            block for text in self.texts for part in text.memory.tables for block in part.held()
         )
         for text in self.texts:
             text.memory.check()
@@ -208,7 +208,7 @@ class Tables:
     def pick(self, texts: list[Text], number: int) -> Text:
         return texts[number % len(texts)]
 
-    def page_slot(self, table: BlockList, slot: int) -> int:
+    def page_slot(self, table: BlockTable, slot: int) -> int:
         return table.blocks[slot // self.size] * self.size + slot % self.size
 
     def check_content(self, text: Text) -> None:

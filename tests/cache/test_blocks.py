@@ -56,11 +56,11 @@ def test_taking_none_is_never_refused(pool: BlockPool) -> None:
 
 def test_a_block_is_shared_while_two_hold_it(pool: BlockPool) -> None:
     (block,) = pool.take(1) or []
-    assert not pool.shared(block)
+    assert not pool.shared([block])
     pool.hold(block)
-    assert pool.shared(block)
+    assert pool.shared([block]) == [block]
     pool.drop([block])
-    assert not pool.shared(block)
+    assert not pool.shared([block])
     assert counts(pool) == (3, 1, 0)
 
 
@@ -140,9 +140,9 @@ def test_a_block_keeps_its_first_name(pool: BlockPool) -> None:
 
 def test_an_unnamed_block_cannot_be_found_and_may_be_named_anew(pool: BlockPool) -> None:
     (block,) = pool.take(1) or []
-    pool.unname(block)
+    pool.unname([block])
     pool.name(block, b"old")
-    pool.unname(block)
+    pool.unname([block])
     assert pool.find(b"old") is None
     pool.name(block, b"new")
     assert pool.find(b"new") == block

@@ -59,7 +59,7 @@ def test_a_text_goes_on_behind_its_last_snapshot() -> None:
     again = memory_of(pools, 12)
     assert again.known(TEXT[:12]) == again.enter(TEXT[:12]) == again.slots == 8
     again.leave()
-    assert [pool.used for pool in pools.all()] == [0, 0, 0]
+    assert [pool.used for pool in pools.all] == [0, 0, 0]
 
 
 def test_without_a_slot_nothing_enters() -> None:
@@ -87,7 +87,7 @@ def test_check_finds_what_leaked_in_each_pool(number: int) -> None:
     memory = entered(pools, TEXT[:8])
     read(memory, TEXT[:8])
     pools.check([memory])
-    pool = pools.all()[number]
+    pool = pools.all[number]
     assert pool.take(1)
     with pytest.raises(AssertionError, match="leaked"):
         pools.check([memory])
@@ -99,7 +99,7 @@ def test_a_fork_shares_blocks_and_windows_and_has_no_states() -> None:
     read(memory, TEXT[:6])
     fork = memory.fork()
     assert fork.part(SequenceStates) is None and memory.part(SequenceStates) is not None
-    assert [each.blocks for each in fork.lists()] == [each.blocks for each in memory.lists()]
+    assert [each.blocks for each in fork.tables] == [each.blocks for each in memory.tables]
     copies = fork.make_writable(6)
     assert copies is not None and len(copies) == 2, "one block of each pool"
     pools.check([memory, fork])

@@ -1,9 +1,10 @@
-"""What single operations of a block table do; their interplay is in test_machine.py."""
+"""What single operations on the blocks of a text do; their interplay is in tables_world.py."""
 
 import pytest
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.tables import BlockNamer, BlockTable
+from draftwerk.cache.memory import CachePools, SequenceMemory
+from draftwerk.cache.tables import BlockNamer
 
 SIZE = 4
 TEXT = list(range(100, 120))
@@ -14,16 +15,16 @@ def pool() -> BlockPool:
     return BlockPool(8, SIZE)
 
 
-def table(pool: BlockPool, space: str = "") -> BlockTable:
-    return BlockTable(pool, BlockNamer(b"secret"), space)
+def table(pool: BlockPool, space: str = "") -> SequenceMemory:
+    return CachePools(pool).memory(BlockNamer(b"secret"), space)
 
 
-def committed(pool: BlockPool, tokens: list[int], space: str = "") -> BlockTable:
+def committed(pool: BlockPool, tokens: list[int], space: str = "") -> SequenceMemory:
     """Return a table over a text that is computed to its end."""
     full = table(pool, space)
-    full.match(tokens)
-    assert full.grow(len(tokens))
-    full.commit(tokens, len(tokens))
+    full.enter(tokens)
+    assert full.reserve(len(tokens))
+    full.commit(tokens, 0, len(tokens))
     return full
 
 
@@ -34,53 +35,53 @@ def test_a_new_table_holds_nothing(pool: BlockPool) -> None:
 
 def test_reserving_takes_whole_blocks_and_never_gives_any_back(pool: BlockPool) -> None:
     one = table(pool)
-    assert one.grow(5)
+    assert one.reserve(5)
     assert one.slots == 8
-    assert one.grow(1)
+    assert one.reserve(1)
     assert one.slots == 8
     assert pool.used == 2
 
 
 def test_a_reservation_that_does_not_fit_changes_nothing(pool: BlockPool) -> None:
     one = table(pool)
-    one.grow(4)
-    assert not one.grow(8 * SIZE + 1)
+    one.reserve(4)
+    assert not one.reserve(8 * SIZE + 1)
     assert one.slots == 4
     assert pool.used == 1
-    assert one.grow(8 * SIZE)
+    assert one.reserve(8 * SIZE)
 
 
 def test_a_second_text_finds_the_blocks_that_both_begin_with(pool: BlockPool) -> None:
     first = committed(pool, TEXT[:12])
     second = table(pool)
-    assert second.match([*TEXT[:8], 1, 2, 3, 4, 5]) == 8
-    assert second.blocks == first.blocks[:2]
-    assert [pool.holders(block) for block in first.blocks] == [2, 2, 1]
+    assert second.enter([*TEXT[:8], 1, 2, 3, 4, 5]) == 8
+    assert second.table.blocks == first.table.blocks[:2]
+    assert [pool.holders(block) for block in first.table.blocks] == [2, 2, 1]
 
 
 def test_the_last_token_is_never_found(pool: BlockPool) -> None:
     committed(pool, TEXT[:8])
-    assert table(pool).match(TEXT[:8]) == 4
-    assert table(pool).match(TEXT[:9]) == 8
-    assert table(pool).match(TEXT[:4]) == 0
-    assert table(pool).match([]) == 0
+    assert table(pool).enter(TEXT[:8]) == 4
+    assert table(pool).enter(TEXT[:9]) == 8
+    assert table(pool).enter(TEXT[:4]) == 0
+    assert table(pool).enter([]) == 0
 
 
 def test_a_prefix_is_found_after_its_text_has_left(pool: BlockPool) -> None:
-    committed(pool, TEXT[:12]).release()
+    committed(pool, TEXT[:12]).leave()
     assert pool.used == 0
-    assert table(pool).match(TEXT) == 12
+    assert table(pool).enter(TEXT) == 12
 
 
 def test_no_prefix_is_found_across_name_spaces(pool: BlockPool) -> None:
     committed(pool, TEXT[:12], "mine")
-    assert table(pool, "yours").match(TEXT) == 0
-    assert table(pool, "mine").match(TEXT) == 12
+    assert table(pool, "yours").enter(TEXT) == 0
+    assert table(pool, "mine").enter(TEXT) == 12
 
 
 def test_only_a_table_that_holds_nothing_can_match(pool: BlockPool) -> None:
     with pytest.raises(AssertionError, match="only an empty table"):
-        committed(pool, TEXT[:4]).match(TEXT)
+        committed(pool, TEXT[:4]).enter(TEXT)
 
 
 @pytest.mark.parametrize("computed", range(9))
@@ -88,60 +89,60 @@ def test_a_block_is_found_only_when_all_its_slots_are_committed(
     pool: BlockPool, computed: int
 ) -> None:
     half = table(pool)
-    half.grow(8)
-    half.commit(TEXT[:8], computed)
-    assert table(pool).match(TEXT) == computed // SIZE * SIZE
+    half.reserve(8)
+    half.commit(TEXT[:8], 0, computed)
+    assert table(pool).enter(TEXT) == computed // SIZE * SIZE
 
 
 def test_committing_bit_by_bit_names_what_committing_at_once_does(pool: BlockPool) -> None:
     slow = table(pool)
-    slow.grow(12)
+    slow.reserve(12)
     for computed in range(13):
-        slow.commit(TEXT, computed)
+        slow.commit(TEXT, 0, computed)
         slow.check()
-    assert table(pool).match(TEXT) == 12
+    assert table(pool).enter(TEXT) == 12
 
 
 def test_a_prefix_outlives_what_follows_it(pool: BlockPool) -> None:
-    committed(pool, TEXT[:12]).release()
+    committed(pool, TEXT[:12]).leave()
     found = [12, 8, 4, 0]
     fresh = table(pool)
     for free, slots in zip((5, 6, 7, 8), found, strict=True):
-        fresh.grow(free * SIZE)
+        fresh.reserve(free * SIZE)
         probe = table(pool)
-        assert probe.match(TEXT) == slots
-        probe.release()
+        assert probe.enter(TEXT) == slots
+        probe.leave()
 
 
 def test_a_fork_shares_every_block(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:6])
     twin = one.fork()
-    assert twin.blocks == one.blocks
-    assert twin.blocks is not one.blocks
+    assert twin.table.blocks == one.table.blocks
+    assert twin.table.blocks is not one.table.blocks
     assert pool.used == 2
-    one.release()
+    one.leave()
     assert pool.used == 2
-    twin.release()
+    twin.leave()
     assert pool.used == 0
 
 
 def test_the_first_of_a_fork_to_write_copies_and_the_second_does_not(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:6])
     twin = one.fork()
-    shared = one.blocks[1]
-    assert twin.make_writable(6) == [(shared, twin.blocks[1])]
-    assert twin.blocks[0] == one.blocks[0]
-    assert twin.blocks[1] != shared
+    shared = one.table.blocks[1]
+    assert twin.make_writable(6) == [(shared, twin.table.blocks[1])]
+    assert twin.table.blocks[0] == one.table.blocks[0]
+    assert twin.table.blocks[1] != shared
     assert one.make_writable(6) == []
-    assert one.blocks[1] == shared
+    assert one.table.blocks[1] == shared
 
 
 def test_writing_behind_the_shared_blocks_copies_nothing(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:8])
     twin = one.fork()
-    twin.grow(12)
+    twin.reserve(12)
     assert twin.make_writable(8) == []
-    assert twin.blocks[:2] == one.blocks
+    assert twin.table.blocks[:2] == one.table.blocks
 
 
 def test_a_copy_that_does_not_fit_changes_nothing(pool: BlockPool) -> None:
@@ -149,7 +150,7 @@ def test_a_copy_that_does_not_fit_changes_nothing(pool: BlockPool) -> None:
     twin = one.fork()
     pool.take(pool.available - 1)
     assert twin.make_writable(0) is None
-    assert twin.blocks == one.blocks
+    assert twin.table.blocks == one.table.blocks
     pool.check()
     assert len(twin.make_writable(4) or []) == 1
 
@@ -159,26 +160,26 @@ def test_forks_of_a_fork_each_get_their_own_copy(pool: BlockPool) -> None:
     tables += [tables[0].fork() for _ in range(3)]
     copies = [one.make_writable(3) for one in tables]
     assert [len(made or []) for made in copies] == [1, 1, 1, 0]
-    assert len({one.blocks[0] for one in tables}) == 4
+    assert len({one.table.blocks[0] for one in tables}) == 4
 
 
 def test_a_truncated_block_is_found_until_it_is_overwritten(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:8])
     one.truncate(5)
     probe = table(pool)
-    assert probe.match(TEXT) == 8
-    probe.release()
+    assert probe.enter(TEXT) == 8
+    probe.leave()
     assert one.make_writable(5) == []
-    assert table(pool).match(TEXT) == 4
+    assert table(pool).enter(TEXT) == 4
 
 
 def test_overwriting_a_truncated_block_leaves_its_other_holder_alone(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:8])
     probe = table(pool)
-    probe.match(TEXT)
+    probe.enter(TEXT)
     one.truncate(5)
-    assert one.make_writable(5) == [(probe.blocks[1], one.blocks[1])]
-    assert table(pool).match(TEXT) == 8
+    assert one.make_writable(5) == [(probe.table.blocks[1], one.table.blocks[1])]
+    assert table(pool).enter(TEXT) == 8
 
 
 def test_truncating_keeps_the_block_that_is_cut(pool: BlockPool) -> None:
@@ -197,37 +198,37 @@ def test_a_text_that_went_back_and_on_has_the_names_of_its_new_tokens(pool: Bloc
     one.truncate(6)
     one.make_writable(6)
     other = [*TEXT[:6], 1, 2, 3, 4, 5, 6]
-    one.grow(12)
-    one.commit(other, 12)
-    assert table(pool).match([*other, 7]) == 12
-    one.release()
-    assert table(pool).match([*other, 7]) == 12
-    assert table(pool).match(TEXT) == 4
+    one.reserve(12)
+    one.commit(other, 0, 12)
+    assert table(pool).enter([*other, 7]) == 12
+    one.leave()
+    assert table(pool).enter([*other, 7]) == 12
+    assert table(pool).enter(TEXT) == 4
 
 
 def test_release_gives_everything_back_once(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:10])
-    one.release()
-    one.release()
+    one.leave()
+    one.leave()
     assert (pool.used, pool.cached, pool.free) == (0, 2, 6)
     pool.check()
 
 
 def test_a_released_table_may_start_again(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:10])
-    one.release()
-    assert one.match(TEXT) == 8
+    one.leave()
+    assert one.enter(TEXT) == 8
 
 
 def test_check_finds_a_block_that_was_given_away(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:4])
-    pool.drop(one.blocks)
+    pool.drop(one.table.blocks)
     with pytest.raises(AssertionError, match="a block is not held"):
         one.check()
 
 
 def test_check_finds_a_block_that_appears_twice(pool: BlockPool) -> None:
     one = committed(pool, TEXT[:4])
-    one.blocks *= 2
+    one.table.blocks *= 2
     with pytest.raises(AssertionError, match="twice"):
         one.check()

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.eviction.replacement import Origin
-from draftwerk.cache.memory import MemoryKind, MemoryPart
-from draftwerk.cache.tables import BlockTable
+from draftwerk.cache.memory import MemoryKind, MemoryPart, SequenceMemory
 
 START = -1
 """Read in place of a slot: the state before the first token."""
@@ -136,10 +135,7 @@ class SequenceStates(MemoryPart):
         assert not self._own, "a sequence enters once"
         pool, count = self.rules.pool, self.known(names)
         if count:
-            snapshot = pool.find(names[count - 1])
-            assert snapshot is not None
-            pool.reuse(snapshot)
-            self._entry = snapshot
+            self._entry = pool.reuse(names[count - 1])
         slots = pool.take(self.slots)
         if slots is None:
             self._drop_entry()
@@ -198,8 +194,8 @@ class SequenceStates(MemoryPart):
         if last < following <= reach and following not in wanted:
             yield following
 
-    def commit(self, table: BlockTable, named: int, start: int, computed: int) -> None:
-        self.end_row(start, computed, table.names)
+    def commit(self, memory: SequenceMemory, named: int, start: int, computed: int) -> None:
+        self.end_row(start, computed, memory.names)
 
     def end_row(self, start: int, end: int, names: Sequence[bytes]) -> None:
         """Take in that the oldest row is answered: it has come from `start` to `end`."""
@@ -228,7 +224,7 @@ class SequenceStates(MemoryPart):
             slot = pool.find(old)
             if slot is not None and not pool.holders(slot):
                 pool.hold(slot)
-                pool.unname(slot)
+                pool.unname([slot])
                 pool.drop([slot])
         self.rules.passing.difference_update(self._of_reply)
         self.rules.passing.update(kept)
@@ -240,7 +236,7 @@ class SequenceStates(MemoryPart):
         wanted = {*names, *self._of_reply}
         for slot in [slot for name in sorted(wanted) if (slot := pool.find(name)) is not None]:
             pool.hold(slot)
-            pool.forget(slot)
+            pool.forget([slot])
             pool.drop([slot])
 
     def leave(self) -> None:

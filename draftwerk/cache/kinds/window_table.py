@@ -14,8 +14,8 @@ from typing import Any
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.eviction.replacement import Origin
-from draftwerk.cache.memory import MemoryKind, MemoryPart
-from draftwerk.cache.tables import RELEASED, BlockList, BlockTable
+from draftwerk.cache.memory import MemoryKind, MemoryPart, SequenceMemory
+from draftwerk.cache.tables import RELEASED, BlockTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,10 @@ class WindowGroup(MemoryKind):
         return hit
 
 
-class WindowTable(BlockList, MemoryPart):
+class WindowTable(BlockTable, MemoryPart):
     """A sequence's blocks in the window group; the numbers are those of its block table."""
+
+    row_field = "window_blocks"
 
     def __init__(self, group: WindowGroup) -> None:
         super().__init__(group.pool)
@@ -113,10 +115,6 @@ class WindowTable(BlockList, MemoryPart):
     def kind(self) -> WindowGroup:
         return self.group
 
-    @property
-    def lists(self) -> tuple[BlockList, ...]:
-        return (self,)
-
     def usable(self, names: Sequence[bytes]) -> int:
         return self.group.longest_hit(names)
 
@@ -124,24 +122,15 @@ class WindowTable(BlockList, MemoryPart):
         """Begin behind named blocks, of which those in the window are in the pool."""
         self._first = self._first_held(len(names) * self.block_size)
         for index, name in enumerate(names):
-            if self._is_released(index):
-                self.blocks.append(RELEASED)
-                continue
-            block = self.pool.find(name)
-            assert block is not None, "a hit without its window"
-            self.pool.reuse(block)
-            self.blocks.append(block)
+            self.blocks.append(RELEASED if self._is_released(index) else self.pool.reuse(name))
         return len(names)
 
-    def fields(self, slots: int) -> dict[str, Any]:
-        return {"window_blocks": self.first_blocks(slots)}
-
-    def commit(self, table: BlockTable, named: int, start: int, computed: int) -> None:
-        """Name blocks as the block table has named its own, and give back what no row reads that
+    def commit(self, memory: SequenceMemory, named: int, start: int, computed: int) -> None:
+        """Name blocks as the sequence has named its own, and give back what no row reads that
         begins at `computed` or later."""
-        for index in range(named, len(table.names)):
-            origin = Origin(index, table.name_space)
-            self.pool.name(self.blocks[index], table.names[index], origin)
+        for index in range(named, memory.named):
+            origin = Origin(index, memory.name_space)
+            self.pool.name(self.blocks[index], memory.names[index], origin)
         self._leave_behind(computed)
 
     def _leave_behind(self, computed: int) -> None:
@@ -164,13 +153,6 @@ class WindowTable(BlockList, MemoryPart):
         """Return how many blocks more it will hold at once, of a text of so many tokens."""
         released = max(0, min(self._first, len(self.blocks)) - self.group.kept)
         return max(0, self.group.blocks_of(tokens) - len(self.blocks) + released)
-
-    def fork(self) -> "WindowTable":
-        """Return a second table over the same blocks, copy-on-write."""
-        twin = WindowTable(self.group)
-        self.share_with(twin)
-        twin._first = self._first
-        return twin
 
     def truncate(self, slots: int) -> None:
         """Give back the blocks behind the first `slots` slots."""

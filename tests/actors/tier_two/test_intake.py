@@ -18,8 +18,8 @@ from draftwerk.actors.tier_two.kept_pool import KeptPool
 from draftwerk.actors.tier_two.write_behind import WriteBehind
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.kinds.recurrent_states import SequenceStates, StateRules
-from draftwerk.cache.memory import CachePools
-from draftwerk.cache.tables import BlockNamer, BlockTable
+from draftwerk.cache.memory import CachePools, SequenceMemory
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.request import Options, SequenceRequest
 from draftwerk.speculative.rounds import StepReport
@@ -155,21 +155,21 @@ class Desk:
 
     def use(self) -> None:
         """Compute the text, and let go of it."""
-        table = self.table()
+        memory = self.memory()
         if self.states.pages:
-            deque(self.scan(table, len(TOKENS)), maxlen=0)
-        table.release()
+            deque(self.scan(memory, len(TOKENS)), maxlen=0)
+        memory.leave()
 
-    def table(self) -> BlockTable:
-        """Return a table with the text computed."""
-        table = BlockTable(self.pool, self.namer, SPACE)
-        assert table.grow(len(TOKENS))
-        for number, block in enumerate(table.blocks):
+    def memory(self) -> SequenceMemory:
+        """Return the memory of the text, computed."""
+        memory = CachePools(self.pool).memory(self.namer, SPACE)
+        assert memory.reserve(len(TOKENS))
+        for number, block in enumerate(memory.table.blocks):
             self.shelf.pages[block] = number
-        table.commit(TOKENS, 16)
-        return table
+        memory.commit(TOKENS, 0, 16)
+        return memory
 
-    def scan(self, table: BlockTable, prompt_count: int) -> Iterator[int]:
+    def scan(self, memory: SequenceMemory, prompt_count: int) -> Iterator[int]:
         """Compute its states in rows, those of a reply token after token; yields their ends."""
         states = SequenceStates(self.rules, SPACE, prompt_count=prompt_count)
         assert states.enter([]) == 0
@@ -177,7 +177,7 @@ class Desk:
         for start, stop in pairwise(bounds):
             for position, slot in states.row_state(start, stop, stop).saves:
                 self.states.pages[slot] = position
-            states.end_row(start, stop, table.names)
+            states.end_row(start, stop, memory.names)
             yield stop
         states.leave()
 
@@ -199,10 +199,10 @@ class Desk:
 
     def found(self) -> list[int]:
         """Return the content of what the text finds in the pool."""
-        table = BlockTable(self.pool, self.namer, SPACE)
-        table.match(TOKENS)
-        content = [self.shelf.pages[block] for block in table.blocks]
-        table.release()
+        memory = CachePools(self.pool).memory(self.namer, SPACE)
+        memory.enter(TOKENS)
+        content = [self.shelf.pages[block] for block in memory.table.blocks]
+        memory.leave()
         return content
 
     def found_state(self) -> int | None:
@@ -356,11 +356,11 @@ async def test_no_block_of_a_round_under_way_is_taken() -> None:
 async def test_what_made_a_sequence_fail_is_not_kept() -> None:
     async with desk(slots=8) as made:
         await kept(made)
-        table = made.table()
-        deque(made.scan(table, 17), maxlen=0)
-        SequenceStates(made.rules).forget_named(table.names)
-        table.forget()
-        table.release()
+        memory = made.memory()
+        deque(made.scan(memory, 17), maxlen=0)
+        SequenceStates(made.rules).forget_named(memory.names)
+        memory.forget()
+        memory.leave()
         assert not made.shelf.kept and not made.states.kept
         assert not made.rules.pool.names
 
@@ -409,7 +409,7 @@ async def test_a_snapshot_that_finds_no_slot_beside_the_texts_own_waits_for_one(
 async def test_the_last_snapshot_of_a_reply_is_kept_and_none_before() -> None:
     async with desk(slots=8) as made:
         made.latch.open.set()
-        for _ in made.scan(made.table(), prompt_count=5):
+        for _ in made.scan(made.memory(), prompt_count=5):
             await settle()
         await settle()
         assert sorted(made.states.kept.values()) == [4, 16]

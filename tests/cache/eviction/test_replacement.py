@@ -6,7 +6,8 @@ import pytest
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.eviction.replacement import CostAware, Origin
-from draftwerk.cache.tables import BlockNamer, BlockTable
+from draftwerk.cache.memory import CachePools
+from draftwerk.cache.tables import BlockNamer
 from tests.cache.least_recently_used import LeastRecentlyUsed
 
 SIZE = 4
@@ -22,12 +23,12 @@ class Server:
         self.namer = BlockNamer(b"key")
 
     def serve(self, tokens: list[int], space: str = "") -> int:
-        table = BlockTable(self.pool, self.namer, space)
-        found = table.match(tokens)
-        assert table.grow(len(tokens))
-        table.make_writable(found)
-        table.commit(tokens, len(tokens))
-        table.release()
+        memory = CachePools(self.pool).memory(self.namer, space)
+        found = memory.enter(tokens)
+        assert found is not None and memory.reserve(len(tokens))
+        memory.make_writable(found)
+        memory.commit(tokens, found, len(tokens))
+        memory.leave()
         self.pool.check()
         return found
 
@@ -87,9 +88,9 @@ def prefixes_outlive(seed: int) -> None:
         served.append([*prompt(stem, 3)[:-1], *prompt(100 + leaf, rng.randint(1, 5))])
         server.serve(served[-1])
         earlier = rng.choice(served)
-        table = BlockTable(server.pool, server.namer, "")
-        found = table.match(earlier)
-        table.release()
+        memory = CachePools(server.pool).memory(server.namer, "")
+        found = memory.enter(earlier) or 0
+        memory.leave()
         names = [
             name for name in table_names(server, earlier) if server.pool.find(name) is not None
         ]

@@ -6,7 +6,7 @@ from functools import partial
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools, SequenceMemory
-from draftwerk.cache.tables import BlockNamer, BlockTable
+from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.load.stats import SchedulerStats
 from draftwerk.speculative.options.blend.blended_prompt import BlendedPrompt
 from draftwerk.speculative.options.blend.blending import Blending, blended
@@ -52,10 +52,10 @@ def sequence_of(
 def test_a_blocked_sequence_is_named_once() -> None:
     pool, namer = BlockPool(8, SIZE), CountingNamer(b"secret")
     prompt = list(range(24))
-    first = BlockTable(pool, namer, "")
-    assert first.grow(16)
-    first.commit(prompt, 16)
-    first.release()  # four blocks stay cached
+    first = CachePools(pool).memory(namer, "")
+    assert first.reserve(16)
+    first.commit(prompt, 0, 16)
+    first.leave()  # four blocks stay cached
 
     pools = CachePools(pool)
     waiting = sequence_of(prompt, pools.memory(namer, ""))
@@ -73,8 +73,8 @@ def test_a_blocked_sequence_is_named_once() -> None:
     assert namer.count == 5 and waiting.computed == 16
 
     waiting.memory.commit(prompt, 16, 24)
-    again = BlockTable(pool, BlockNamer(b"secret"), "")
-    assert again.match([*prompt, 99]) == 24, "the names are those of its tokens"
+    again = pools.memory(BlockNamer(b"secret"), "")
+    assert again.enter([*prompt, 99]) == 24, "the names are those of its tokens"
 
 
 def test_a_prompt_waits_until_its_largest_segment_has_room_beside_it() -> None:

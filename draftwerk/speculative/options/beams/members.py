@@ -66,7 +66,7 @@ class Member:
 
         return [
             (slot(part.blocks, self.base + node), slot(part.blocks, self.base + index))
-            for part in self.memory.lists()
+            for part in self.memory.tables
             for index, node in enumerate(self.path)
             if node != index
         ]
@@ -131,7 +131,7 @@ def blocks_needed(wants: Sequence[Want]) -> dict[BlockPool, int]:
     fresh = Counter[BlockPool]()
     written: dict[BlockPool, Counter[int]] = {}
     for member, stop, drafts in wants:
-        for held in member.memory.lists():
+        for held in member.memory.tables:
             fresh[held.pool] += max(0, held.pool.blocks_for(stop + drafts) - len(held.blocks))
             counts = written.setdefault(held.pool, Counter())
             counts.update(held.blocks[member.base // held.block_size :])

@@ -44,7 +44,7 @@ class TextSnapshots:
     ) -> None:
         """Take in that a member's row is answered, and its blocks are named."""
         for position, slot in row.saves:
-            name = member.memory.table.names[position // states.rules.block_size - 1]
+            name = member.memory.names[position // states.rules.block_size - 1]
             states.name(slot, name, position)
             states.rules.pool.drop([slot])
             self._names[tuple(member.tokens[prompt_count:position])] = name
