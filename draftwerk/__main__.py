@@ -122,7 +122,7 @@ def doctor_command(parsed: dict[str, Any]) -> int:
     from draftwerk.assembly.build import measure
     from draftwerk.assembly.cache_commands import cached_files
     from draftwerk.assembly.doctor import doctor
-    from draftwerk.assembly.kernels import compare_fingerprints, describe
+    from draftwerk.assembly.kernels import describe
     from draftwerk.settings.setting_fields import ConfigError
 
     wanted, writes = parsed.pop("fingerprint", False), parsed.pop("write", False)
@@ -141,7 +141,7 @@ def doctor_command(parsed: dict[str, Any]) -> int:
         path = Path(files[0]) if files else None
         return attached("approximation-trial")(settings, path, needles or NEEDLE_TOKENS)
     if wanted:
-        return compare_fingerprints(settings, writes)
+        return attached("fingerprint-trial")(settings, writes)
     if writes:
         raise ConfigError("--write goes with --fingerprint")
     return doctor(settings, describe, measure, cached_files)

@@ -4,7 +4,7 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
@@ -70,7 +70,7 @@ def doctor(
     """Print the findings, those of `measure` too; returns 1 if something stands in the way."""
     found = list(findings(settings, kernels, files))
     print(verdict(settings, found))
-    is_bad = _show(found)
+    is_bad = show(found)
     if measure is not None and not is_bad and is_draftwerk(settings):
         print(
             "         the model is not started to measure it: beside a server's, it would be slow"
@@ -81,9 +81,9 @@ def doctor(
             measured = measure(settings)
             chosen = (Finding("good", *each) for each in reasons(measured))
             found = expectations(measured.ready, measured.snapshot_interval)
-            is_bad = _show(chain(found, chosen))
+            is_bad = show(chain(found, chosen))
         except ConfigError as error:
-            is_bad = _show([Finding("bad", "model", str(error))])
+            is_bad = show([Finding("bad", "model", str(error))])
     return int(is_bad)
 
 
@@ -98,20 +98,7 @@ def verdict(settings: Settings, found: Sequence[Finding]) -> str:
     return f"ready to serve: {' · '.join(facts)}" + (f" · {slow} to look at" if slow else "")
 
 
-def compare(found: Mapping[str, str], expected: Mapping[str, str]) -> int:
-    """Print digests beside those expected; returns 1 if one differs."""
-    return int(_show(_compared(name, digest, expected) for name, digest in found.items()))
-
-
-def _compared(name: str, digest: str, expected: Mapping[str, str]) -> Finding:
-    if name not in expected:
-        return Finding("good", name, f"{digest} (no other machine's to compare with)")
-    if digest == expected[name]:
-        return Finding("good", name, f"{digest} as on every machine")
-    return Finding("bad", name, f"{digest}, but {expected[name]} is expected")
-
-
-def _show(found: Iterable[Finding]) -> bool:
+def show(found: Iterable[Finding]) -> bool:
     """Print findings; returns whether any is bad."""
     is_bad = False
     for each in found:

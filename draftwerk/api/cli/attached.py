@@ -15,7 +15,7 @@ COMMANDS = {
 """Commands that take their words as they are, and what `--help` says of each."""
 FOLDERS = {
     **dict.fromkeys(("cluster", "replicas"), "cluster"),
-    **dict.fromkeys(("approximation-trial", "blend-trial"), "tools"),
+    **dict.fromkeys(("approximation-trial", "blend-trial", "fingerprint-trial"), "tools"),
     **dict.fromkeys(("loadtest", "quantise", "replay"), "tools"),
 }
 """The folder of a clone in which the package is that brings each."""

@@ -16,11 +16,11 @@ from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.model_options import AttentionWindow
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.fingerprint.tiny_model import tiny_config
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk_tools.trials.format_difference import PagedModel
+from draftwerk_tools.trials.tiny_model import tiny_config
 from tests.model.native.models import random_weights
 from tests.support.runners import require_kernels
 

@@ -15,7 +15,7 @@ from draftwerk.model.checkpoint.shard import (
     whole,
 )
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.fingerprint.tiny_model import tiny_config
+from draftwerk_tools.trials.tiny_model import tiny_config
 
 CONFIG = tiny_config()
 

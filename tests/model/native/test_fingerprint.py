@@ -14,7 +14,9 @@ import msgspec
 import pytest
 
 from draftwerk.model.checkpoint.loader import Checkpoint, load
-from draftwerk.model.fingerprint.digests import (
+from draftwerk.model.native.isa import available
+from draftwerk.model.native.pool import Pool
+from draftwerk_tools.trials.digests import (
     KINDS,
     TINY,
     Fingerprints,
@@ -24,14 +26,12 @@ from draftwerk.model.fingerprint.digests import (
     tiny_fingerprints,
     write,
 )
-from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
-from draftwerk.model.native.isa import available
-from draftwerk.model.native.pool import Pool
+from draftwerk_tools.trials.tiny_model import tiny_config, tiny_weights
 
 DEFAULT = "SmolLM2-135M-Instruct"
 SAY = """
 import msgspec
-from draftwerk.model.fingerprint.digests import tiny_fingerprints
+from draftwerk_tools.trials.digests import tiny_fingerprints
 from draftwerk.model.native.pool import Pool
 
 print(msgspec.json.encode(tiny_fingerprints(Pool(2))).decode())
@@ -147,9 +147,7 @@ def test_probes_cover_every_size_of_step() -> None:
 def test_new_digests_are_merged_with_the_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(
-        "draftwerk.model.fingerprint.digests.EXPECTED", tmp_path / "fingerprints.json"
-    )
+    monkeypatch.setattr("draftwerk_tools.trials.digests.EXPECTED", tmp_path / "fingerprints.json")
     write({"one fp32": "1", "two fp32": "2"})
     write({"two fp32": "3"})
     assert expected() == {"one fp32": "1", "two fp32": "3"}

@@ -5,7 +5,6 @@ from time import process_time
 
 import pytest
 
-from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.trials import (
@@ -18,6 +17,7 @@ from draftwerk.model.native.trials import (
     peak_flops,
     trial_s,
 )
+from draftwerk_tools.trials.tiny_model import tiny_config, tiny_weights
 from tests.model.native.stored.stored_models import Kinds, stored_weights, wide_config
 from tests.support.runners import require_kernels
 

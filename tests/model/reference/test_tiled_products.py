@@ -5,11 +5,11 @@ import torch
 
 from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.tiled import TiledAttention
-from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.reference.tiled_products import TILE, all_mine
 from draftwerk.speculative.rounds import Draft
+from draftwerk_tools.trials.tiny_model import tiny_config, tiny_weights
 from tests.model.native.models import part, random_tokens, round_of
 
 GIB = 2**30

@@ -6,7 +6,6 @@ writes them anew with `--write` after a change that is meant to change bits.
 
 import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import torch
@@ -18,8 +17,7 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.weights import Weights
-from draftwerk.model.fingerprint.stored_blocks import stored_fingerprints
-from draftwerk.model.fingerprint.tiny_model import tiny_config, tiny_weights
+from draftwerk.model.fingerprint.identity import EXPECTED
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.gumbel import gumbels
 from draftwerk.model.native.native_shape import FORMATS, paged_heads
@@ -29,8 +27,9 @@ from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.speculative.rounds import NO_DRAFT, Draft, chain
 from draftwerk.speculative.sampling import Sampling
+from draftwerk_tools.trials.stored_blocks import stored_fingerprints
+from draftwerk_tools.trials.tiny_model import tiny_config, tiny_weights
 
-EXPECTED = Path(__file__).parent / "fingerprints.json"
 BLOCK_SIZE = 16
 BLOCKS = 12
 """The blocks of each of the two sequences."""

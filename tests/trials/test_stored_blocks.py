@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from draftwerk.model.checkpoint.stored_matrix import KINDS
-from draftwerk.model.fingerprint.stored_blocks import COLUMNS, INPUTS, NUMBERS, blocks
 from draftwerk.model.native.stored import file_bytes
+from draftwerk_tools.trials.stored_blocks import COLUMNS, INPUTS, NUMBERS, blocks
 
 
 @pytest.mark.parametrize("kind", KINDS)

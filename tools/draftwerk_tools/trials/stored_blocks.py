@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 
 from draftwerk.model.checkpoint.stored_matrix import GROUP_KINDS, KINDS, StoredMatrix
-from draftwerk.model.fingerprint.tiny_model import uniform
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import BLOCK_INPUTS, PackedMatrix, file_bytes
+from draftwerk_tools.trials.tiny_model import uniform
 
 ROWS, COLUMNS, INPUTS = 11, 70, 768
 HALVES = {
