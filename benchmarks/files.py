@@ -37,7 +37,7 @@ from benchmarks.support.engine import engine, generate
 from benchmarks.support.llama_library import LlamaModel
 from benchmarks.support.mixed_gguf import FILE_TYPES, SHAPES, write
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Failed
+from draftwerk.actors.events.client_events import Delta, Failed
 from draftwerk.api.shared.config import Settings
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.native.forward import NativeForward

@@ -23,7 +23,7 @@ import anyio
 from jsonschema import Draft202012Validator, FormatChecker
 
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.messages import Delta, Ended, Failed
+from draftwerk.actors.events.client_events import Delta, Ended, Failed
 from draftwerk.actors.pipeline import EngineParts
 from draftwerk.assembly.plan import SUCCESSORS
 from draftwerk.model.checkpoint.hub import locate

@@ -15,7 +15,7 @@ import msgspec
 from benchmarks.speed.speculation import decode
 from benchmarks.support.engine import chat, engine
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Failed
+from draftwerk.actors.events.client_events import Delta, Failed
 from draftwerk.api.shared.config import Settings
 from draftwerk.model.native.isa import NONE, VARIABLE
 from draftwerk.speculative.request import Options, Speculation
@@ -157,6 +157,8 @@ async def _parting(running: Engine, text: DeviceText) -> Parting | None:
                 raise RuntimeError(event.reason)
             for token in event.tokens if isinstance(event, Delta) else ():
                 if token != claimed[place]:
-                    return Parting(place, event.margin if isinstance(event, Delta) else None)
+                    return Parting(
+                        place, event.further.margin if isinstance(event, Delta) else None
+                    )
                 place += 1
     return None

@@ -25,7 +25,7 @@ from benchmarks.support.bench import ResultTable, in_turn, middle, parser, run, 
 from benchmarks.support.engine import chat, engine
 from benchmarks.support.processes import ProcessorTime, thread_time, threads_time
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Ended
+from draftwerk.actors.events.client_events import Delta, Ended
 from draftwerk.api.shared.config import Settings
 from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling import Sampling

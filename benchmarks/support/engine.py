@@ -8,7 +8,8 @@ from time import perf_counter
 from msgspec.structs import replace
 
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Ended, Failed, SequenceStats
+from draftwerk.actors.events.client_events import Delta, Ended, Failed
+from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.api.shared.config import Settings
 from draftwerk.assembly.build import build_engine
 from draftwerk.speculative.request import Options

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 import anyio
 import msgspec
 
+from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed
 from draftwerk.actors.mailbox import Inbox, receive_all
-from draftwerk.actors.messages import Cancel, Delta, Ended, Event, Failed
+from draftwerk.actors.messages import Cancel
 from draftwerk.actors.requests.checked_options import OptionsError
 from draftwerk.actors.requests.errors import DrainingError, OverloadedError
 from draftwerk_cluster.frame_stream import FrameStream, LinkLostError

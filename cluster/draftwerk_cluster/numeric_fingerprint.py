@@ -11,7 +11,7 @@ from hashlib import sha256
 from struct import pack
 
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Failed
+from draftwerk.actors.events.client_events import Delta, Failed
 from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling import Sampling

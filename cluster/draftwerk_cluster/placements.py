@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import anyio
 import msgspec
 
-from draftwerk.actors.messages import Event, Failed, Started
+from draftwerk.actors.events.client_events import Event, Failed, Started
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.cache.tables import BlockNamer
 from draftwerk_cluster.placed_request import PlacedRequest

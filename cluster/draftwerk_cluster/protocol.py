@@ -11,7 +11,8 @@ door                                   replica
 
 import msgspec
 
-from draftwerk.actors.messages import ActorMessage, Cancel, Event, Submit
+from draftwerk.actors.events.client_events import Event
+from draftwerk.actors.messages import ActorMessage, Cancel, Submit
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.shared.ports import ServedModel
 

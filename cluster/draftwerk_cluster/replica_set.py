@@ -20,8 +20,9 @@ import anyio
 import msgspec
 
 from draftwerk.actors.devices.device import ThreadWorker, Worker
+from draftwerk.actors.events.client_events import Event
 from draftwerk.actors.mailbox import Inbox, mailbox
-from draftwerk.actors.messages import Event, Submit
+from draftwerk.actors.messages import Submit
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.requests.admitting import check_request, events_max

@@ -7,36 +7,33 @@ from typing import assert_never
 import anyio
 from anyio.lowlevel import checkpoint
 
-from draftwerk.actors.mailbox import Inbox, Outbox
-from draftwerk.actors.messages import (
-    Accepted,
-    Cancel,
-    ChoiceUpdate,
-    Closed,
+from draftwerk.actors.events.client_events import (
+    NO_FURTHER_TEXTS,
     Delta,
-    DetokenizerMessage,
     Ended,
     Event,
     Failed,
+    Started,
+)
+from draftwerk.actors.mailbox import Inbox, Outbox
+from draftwerk.actors.messages import (
+    Cancel,
+    ChoiceUpdate,
+    Closed,
+    DetokenizerMessage,
     RequestEvents,
     RoundOutputs,
     RouterMessage,
-    Started,
 )
 from draftwerk.actors.monitoring.request_stages import RequestStages, stage_spans
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.texts.choice_text import ChoiceText, logprob_text, open_choice
-from draftwerk.actors.texts.further_texts import delta_fields, ended_fields, stopped
+from draftwerk.actors.texts.further_texts import delta_texts, ended_texts, stopped
 from draftwerk.actors.texts.text_tools import TextTools
+from draftwerk.speculative.request import EncodedRequest
 
 PIECES_MAX = 8
 """Between two turns of the event loop: no other actor waits for the text of a whole round."""
-FAILURES = {
-    "error": "failed",
-    "deadline_exceeded": "deadline_exceeded",
-    "slo_unmet": "slo_unmet",
-}
-"""The kind of a request's last event, by the finish reasons that are none."""
 
 
 @dataclass(slots=True)
@@ -54,7 +51,7 @@ class Detokenizer:
     async def run(self) -> None:
         async for message in self.inbox:
             match message:
-                case Accepted():
+                case EncodedRequest():
                     self._choices[message.request_id] = self._open(message)
                     await self.router.send(started(message))
                 case RoundOutputs():
@@ -79,7 +76,7 @@ class Detokenizer:
                     for name, begun, stop in stage_spans(piece.times, generated.decided_s, ended_s):
                         self.trace.add(f"request {piece.request_id}", name, begun, stop)
 
-    def _open(self, opened: Accepted) -> dict[int, ChoiceText]:
+    def _open(self, opened: EncodedRequest) -> dict[int, ChoiceText]:
         choices: dict[int, ChoiceText] = {}
         for choice in range(opened.options.choices):
             if choice not in opened.ended:
@@ -102,10 +99,10 @@ class Detokenizer:
         choice = self._choices.get(piece.request_id, {}).get(piece.choice)
         if choice is None:
             return
-        if piece.finish_reason in FAILURES:
+        if piece.error:
             yield Failed(
                 request_id=piece.request_id,
-                kind=FAILURES[piece.finish_reason],
+                kind=piece.finish_reason,
                 reason=piece.error,
                 retry_after_ms=piece.retry_after_ms,
             )
@@ -113,8 +110,8 @@ class Detokenizer:
         # A stop string may come in the middle of what a round decided: the client gets nothing
         # behind it.
         kept, text, stop = choice.read(piece.tokens)
-        more = delta_fields(self.text, choice, piece.further)
-        if kept or more:
+        further = delta_texts(self.text, choice, piece.further)
+        if kept or further is not NO_FURTHER_TEXTS:
             yield Delta(
                 request_id=piece.request_id,
                 choice=piece.choice,
@@ -125,8 +122,8 @@ class Detokenizer:
                     logprob_text(self.text, token, logprob, choice)
                     for token, logprob in zip(piece.tokens[:kept], piece.logprobs, strict=False)
                 ),
+                further=further,
                 parts=choice.take_parts(),
-                **more,
             )
         if stop or piece.finish_reason:
             del self._choices[piece.request_id][piece.choice]
@@ -146,13 +143,13 @@ class Detokenizer:
                 stopped_by=stop,
                 parts=choice.take_parts(),
                 reasoning_count=choice.reasoning_count,
+                further=ended_texts(piece.further),
                 token_ids=token_ids,
-                **ended_fields(piece.further),
             )
 
 
-def started(opened: Accepted) -> RequestEvents:
+def started(opened: EncodedRequest) -> RequestEvents:
     """Return the event that carries the prompt's tokens."""
-    prompt = (*opened.prompt, *opened.options.written.tokens)
+    prompt = (*opened.tokens, *opened.options.written.tokens)
     event = Started(request_id=opened.request_id, prompt=prompt)
     return RequestEvents(request_id=opened.request_id, events=(event,))

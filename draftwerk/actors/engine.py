@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 
 from draftwerk.actors.devices.restarts import report, without_bugs
+from draftwerk.actors.events.client_events import Event
 from draftwerk.actors.mailbox import Inbox, mailbox
-from draftwerk.actors.messages import Event, Submit, TokenizerMessage
+from draftwerk.actors.messages import Submit, TokenizerMessage
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
 from draftwerk.actors.pipeline import EngineParts, Measurements, Pipeline

@@ -8,15 +8,9 @@ from typing import TypeVar, assert_never
 import anyio
 
 from draftwerk.actors.devices.device import Worker
+from draftwerk.actors.events.client_events import Failed
 from draftwerk.actors.mailbox import Inbox, Outbox
-from draftwerk.actors.messages import (
-    CacheMessage,
-    Cancel,
-    Encoded,
-    Failed,
-    Submit,
-    TokenizerMessage,
-)
+from draftwerk.actors.messages import CacheMessage, Cancel, Submit, TokenizerMessage
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.texts.grammar_checks import GrammarChecks, UncheckedError, UnfollowedError
 from draftwerk.actors.texts.prompt_encoding import encoded_prompt, prompt_field
@@ -24,7 +18,7 @@ from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.speculative.load.size_limits import UNBOUNDED, MemorySizes
 from draftwerk.speculative.opening import RequestCheck
 from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.request import EncodedRequest, Options
 from draftwerk.speculative.requests.client_prompts import ENCODE_S, RETRY_MS
 from draftwerk.speculative.requests.times import StageTimes
 
@@ -125,7 +119,7 @@ class Tokenizer:
         failed = Failed(request_id=submit.request_id, kind=kind, reason=reason, field=field, **more)
         self.refusals.send_nowait(failed)
 
-    async def _encode(self, submit: Submit, taken_s: float) -> Encoded:
+    async def _encode(self, submit: Submit, taken_s: float) -> EncodedRequest:
         field = prompt_field(submit.prompt)
         prompt = await self._on_thread(lambda: encoded_prompt(self.text, submit), field)
         prediction = submit.options.speculation.prediction
@@ -139,7 +133,7 @@ class Tokenizer:
             expected = await self._on_thread(
                 lambda: tuple(self.text.encode_following(prediction)), "prediction"
             )
-        return Encoded(
+        return EncodedRequest(
             request_id=submit.request_id,
             options=submit.options,
             prediction=expected,
@@ -164,7 +158,7 @@ class Tokenizer:
         raise UncheckedError(f"the prompt is not read within {self.limits.encode_s:g} s")
 
 
-def check_fits(encoded: Encoded, vocab_size: int, limits: TextLimits, field: str) -> None:
+def check_fits(encoded: EncodedRequest, vocab_size: int, limits: TextLimits, field: str) -> None:
     """Raise RefusedError if the model could not serve the request."""
     known = (*encoded.tokens, *encoded.options.written.tokens)
     count, context_max = len(known), limits.context_max

@@ -8,7 +8,7 @@ from typing import Self, Unpack, cast
 
 from msgspec.structs import replace
 
-from draftwerk.actors.messages import Failed
+from draftwerk.actors.events.client_events import Failed
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.openai.schema import ChatBody
 from draftwerk.api.shared.calls import Call, error_of

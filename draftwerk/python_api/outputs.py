@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.messages import Delta, Ended, TokenText
+from draftwerk.actors.events.client_events import Delta, Ended, TokenText
 from draftwerk.api.responses.answers import AnswerParts, call_id_of
 from draftwerk.api.shared.request_timer import RequestTimer
 from draftwerk.api.shared.usage import RequestMetrics, Usage
@@ -205,7 +205,7 @@ class OutputBuilder:
 
     def output(self, timer: RequestTimer) -> RequestOutput:
         """Return the output, now that every text has ended."""
-        scored = (token for each in self.deltas.get(0, ()) for token in each.scored)
+        scored = (token for each in self.deltas.get(0, ()) for token in each.further.scored)
         return RequestOutput(
             choices=tuple(self._choice(self.ends[index]) for index in sorted(self.ends)),
             usage=timer.usage(),
@@ -234,7 +234,7 @@ class OutputBuilder:
             logprobs=tuple(token for each in deltas for token in each.logprobs),
             finish_reason=answer.finish_reason(ended.finish_reason),
             stop=ended.stopped_by,
-            score=ended.stats.score,
+            score=ended.stats.further.score,
             reasoning=answer.reasoning,
             tool_calls=tuple(
                 ToolCall(

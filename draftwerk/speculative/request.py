@@ -140,27 +140,32 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, waited_s=self.waited_s + wait_s)
 
 
-class EncodedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request whose prompt is in tokens."""
+class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to an engine, whatever its prompt."""
 
     request_id: str
     """The engine's name of a request; unique among live ones."""
-    tokens: tuple[int, ...]
-    """The prompt's token ids."""
     options: Options
     """How the request is to be decoded."""
-    blend: Blend | None = None
-    """Which of its tokens are segments that may be reused, if it declares some."""
-    prediction: tuple[int, ...] = ()
-    """Token ids of the text that the client expects; empty without one."""
     arrived_s: float | None = None
     """On the engine's clock, when it came first; None means now."""
-    times: StageTimes | None = None
-    """The times of a first submission: when tokenizing began and ended."""
     committed: tuple[tuple[int, ...], ...] = ()
     """Per choice, tokens already delivered before a crash; empty on a first submission."""
     ended: tuple[int, ...] = ()
     """Choices that ended before a crash."""
+
+
+class EncodedRequest(EngineRequest, frozen=True, kw_only=True):
+    """A request whose prompt is in tokens, and fits."""
+
+    tokens: tuple[int, ...]
+    """The prompt's token ids."""
+    blend: Blend | None = None
+    """Which of its tokens are segments that may be reused, if it declares some."""
+    prediction: tuple[int, ...] = ()
+    """Token ids of the text that the client expects; empty without one."""
+    times: StageTimes | None = None
+    """The times of a first submission: when tokenizing began and ended."""
 
     @property
     def texts(self) -> list[int]:

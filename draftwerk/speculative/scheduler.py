@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection
 from collections.abc import Sequence as Ordered
 from itertools import starmap
 from math import inf
-from typing import NamedTuple
 
 from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.costs.step_cost import StepCost
@@ -30,18 +29,6 @@ from draftwerk.speculative.sequence import RoundPlan, Sequence, SequenceProgress
 DRAFT_SHARE = 8
 """The part of a round that is for drafts, one in so many, even while prompts wait."""
 __all__ = ["RoundLimits", "Scheduler"]
-
-
-class Rejection(NamedTuple):
-    """A request that is not served, and why."""
-
-    sequence: Sequence
-    """Any of it; no text of it was delivered."""
-    finish_reason: str
-    error: str
-    """Why, in words for the client."""
-    retry_after_s: float = 0.0
-    """When it could have been served in time; 0 if that is over."""
 
 
 class Policy:
@@ -113,7 +100,7 @@ class Policy:
     def ended(self, sequence: Sequence, length: int) -> None:
         """Take in that a text has ended after so many tokens."""
 
-    def reject(self, now_s: float) -> list[Rejection]:
+    def reject(self, now_s: float) -> list[SequenceProgress]:
         """Return the requests that are to end unserved."""
         return []
 
@@ -185,7 +172,7 @@ class Scheduler:
                 if not (sequence.in_flight or sequence.ended):
                     self.running_set.end(sequence)
 
-    def reject(self, now_s: float) -> list[Rejection]:
+    def reject(self, now_s: float) -> list[SequenceProgress]:
         """End what is not to be served any more, and return why; a row in flight is dropped."""
         rejections = self.policy.reject(now_s)
         for rejection in rejections:
@@ -345,7 +332,7 @@ class RoundCommit:
                 # on.
                 sequence.forget()
                 self._running_set.end(sequence)
-                updates.append(SequenceProgress(sequence, finish_reason="error", error=error))
+                updates.append(SequenceProgress(sequence, finish_reason="failed", error=error))
             else:
                 updates += self._take(sequence, rows, now_s)
         return updates

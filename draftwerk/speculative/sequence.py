@@ -41,6 +41,9 @@ class SequenceProgress(msgspec.Struct, frozen=True):
     logprobs: tuple[ChosenLogprob, ...] = ()
     finish_reason: str = ""
     error: str = ""
+    """Why it failed or is not served, in words for the client."""
+    retry_after_s: float = 0.0
+    """When it could have been served in time; 0 if that is over."""
     further: FurtherOutputs = NOTHING_FURTHER
     """Outputs of options."""
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from draftwerk.actors.engine import running
-from draftwerk.actors.messages import Delta, Ended, Event, Failed
+from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed
 from draftwerk.cache.kinds.recurrent_states import StateSlots
 from draftwerk.speculative.load.size_limits import MemorySizes
 from draftwerk.speculative.options.beams.beam_refusals import beam_refusal
@@ -53,12 +53,12 @@ async def test_the_best_text_so_far_is_sent_on_request_and_is_not_final() -> Non
             prompt = (first, *PROMPT)
             found = await events(engine, options, prompt=prompt)
             assert text_of(found) == plain(options, prompt=prompt)
-            said = [delta.hypothesis for delta in deltas(found) if delta.hypothesis]
+            said = [delta.further.hypothesis for delta in deltas(found) if delta.further.hypothesis]
             assert len(said) > 1
             settled = ""
             for delta in deltas(found):
                 settled += delta.text
-                assert not delta.hypothesis or delta.hypothesis.startswith(settled)
+                assert not delta.further.hypothesis or delta.further.hypothesis.startswith(settled)
             changed_its_mind += any(not b.startswith(a) for a, b in pairwise(said))
     assert changed_its_mind, "no hypothesis was ever overtaken"
 
@@ -69,7 +69,7 @@ async def test_every_choice_is_one_of_the_best_texts_with_its_score() -> None:
     async with running(Bench().parts()) as engine:
         found = await events(engine, options)
         assert [text_of(found, n) for n in range(3)] == [plain(options, n) for n in range(3)]
-        scores = [event.stats.score or 0.0 for event in found if isinstance(event, Ended)]
+        scores = [event.stats.further.score or 0.0 for event in found if isinstance(event, Ended)]
         assert all(score < 0.0 for score in scores)
         assert scores == sorted(scores, reverse=True)
         assert len({text_of(found, n)[0] for n in range(3)}) == 3
@@ -103,7 +103,7 @@ async def test_the_score_is_that_of_the_tokens_up_to_a_stop_string() -> None:
                 assert len(logprobs) == end.token_count
                 assert end.choice or (end.finish_reason == "stop" and end.token_count < 16)
                 penalty = 1 if temperature else end.token_count**2
-                assert end.stats.score == pytest.approx(sum(logprobs) / penalty)
+                assert end.stats.further.score == pytest.approx(sum(logprobs) / penalty)
 
 
 @on_both_loops
@@ -115,7 +115,7 @@ async def test_log_probabilities_come_with_the_texts() -> None:
         (end,) = (event for event in found if isinstance(event, Ended))
         assert len(logprobs) == end.token_count
         assert all(len(one.top) == 2 for one in logprobs)
-        assert end.stats.score == pytest.approx(sum(one.logprob for one in logprobs) / 10)
+        assert end.stats.further.score == pytest.approx(sum(one.logprob for one in logprobs) / 10)
 
 
 @on_both_loops

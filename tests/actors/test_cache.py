@@ -8,18 +8,16 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.actors.cache import Cache, piece, stats
+from draftwerk.actors.cache import Cache, piece
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import (
-    Accepted,
     CacheMessage,
     Cancel,
     Decided,
     DetokenizerMessage,
-    Encoded,
     RoundOutputs,
-    SequenceStats,
 )
+from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.tables import BlockNamer
@@ -27,7 +25,7 @@ from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.opening import SequenceFactory, draft_max
 from draftwerk.speculative.options.all_options import extensions
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.request import EncodedRequest, Options, Speculation
 from draftwerk.speculative.rounds import (
     NO_DRAFT,
     ChosenLogprob,
@@ -45,8 +43,8 @@ from tests.actors.loops import on_both_loops, settle
 PLAIN = Options(sampling=Sampling(seed=5))
 
 
-def encoded(options: Options = PLAIN, **how: object) -> Encoded:
-    return Encoded(request_id="r", tokens=(1, 2, 3), options=options, **how)  # type: ignore[arg-type]
+def encoded(options: Options = PLAIN, **how: object) -> EncodedRequest:
+    return EncodedRequest(request_id="r", tokens=(1, 2, 3), options=options, **how)  # type: ignore[arg-type]
 
 
 def make_cache(inbox: Any = None, draft: Any = None, detokenizer: Any = None, **how: Any) -> Cache:
@@ -116,9 +114,7 @@ async def at_work() -> AsyncGenerator[Desk]:
 async def test_a_request_is_announced_planned_and_reported() -> None:
     async with at_work() as desk:
         await desk.send(encoded())
-        assert desk.sent.receive_nowait() == Accepted(
-            request_id="r", prompt=(1, 2, 3), options=PLAIN
-        )
+        assert desk.sent.receive_nowait() == encoded()
         round_ = desk.rounds.receive_nowait().round
         await desk.send(desk.decided(round_, Decision(tokens=(9,))))
         generated = desk.sent.receive_nowait()
@@ -150,7 +146,7 @@ async def test_every_choice_has_its_branch_and_its_leader() -> None:
 async def test_a_cancel_follows_its_request_to_the_detokenizer() -> None:
     async with at_work() as desk:
         await desk.send(encoded(), Cancel(request_id="r"))
-        assert isinstance(desk.sent.receive_nowait(), Accepted)
+        assert isinstance(desk.sent.receive_nowait(), EncodedRequest)
         assert desk.sent.receive_nowait() == Cancel(request_id="r")
         assert desk.scheduler.idle
 
@@ -160,9 +156,7 @@ async def test_after_a_crash_a_request_goes_on_where_it_was() -> None:
     async with at_work() as desk:
         again = encoded(replace(PLAIN, choices=3), committed=((5,), (6, 7), (8,)), ended=(0,))
         await desk.send(again)
-        opened = desk.sent.receive_nowait()
-        assert isinstance(opened, Accepted)
-        assert (opened.committed, opened.ended) == (again.committed, (0,))
+        assert desk.sent.receive_nowait() == again
         (row,) = desk.rounds.receive_nowait().round.rows
         assert row.new_sequence is not None
         assert (row.new_sequence.tokens, row.new_sequence.prompt_count) == ((1, 2, 3, 6, 7), 3)
@@ -287,7 +281,7 @@ def test_a_piece_carries_progress_and_cost() -> None:
         ("ngram",),
         "length",
     )
-    assert told.stats == stats(sequence)
+    assert told.stats == SequenceStats.of(sequence)
     assert told.stats == SequenceStats(
         prompt_count=3,
         cached_count=2,
@@ -298,4 +292,4 @@ def test_a_piece_carries_progress_and_cost() -> None:
 
 
 def test_a_sequence_that_was_never_admitted_has_nothing_cached() -> None:
-    assert stats(made(PLAIN)).cached_count == 0
+    assert SequenceStats.of(made(PLAIN)).cached_count == 0

@@ -7,7 +7,8 @@ import pytest
 
 from draftwerk.actors.cache import Cache
 from draftwerk.actors.engine import running
-from draftwerk.actors.messages import Cancel, Failed, Started, Submit
+from draftwerk.actors.events.client_events import Failed, Started
+from draftwerk.actors.messages import Cancel, Submit
 from draftwerk.actors.requests.ledger import Entry
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.slo import NO_SLO, Slo

@@ -10,26 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftwerk.actors.detokenizer import PIECES_MAX, Detokenizer
+from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed, Started
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import (
-    Accepted,
     Cancel,
     ChoiceUpdate,
     Closed,
-    Delta,
     DetokenizerMessage,
-    Ended,
-    Event,
-    Failed,
     RequestEvents,
     RoundOutputs,
     RouterMessage,
-    SequenceStats,
-    Started,
 )
+from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, ReplyFormat
 from draftwerk.speculative.replies.parser import ReplyPart, joined_parts
-from draftwerk.speculative.request import Options
+from draftwerk.speculative.request import EncodedRequest, Options
 from draftwerk.speculative.requests.further_outputs import FurtherOutputs, ScoredTokens
 from draftwerk.speculative.rounds import ChosenLogprob
 from draftwerk.speculative.sampling import Sampling
@@ -82,12 +77,12 @@ def test_a_request_starts_with_its_prompt() -> None:
 
 def opened(
     prompt: str = "", committed: tuple[tuple[int, ...], ...] = (), **how: object
-) -> Accepted:
+) -> EncodedRequest:
     ended = how.pop("ended", ())
     options = Options(sampling=Sampling(), **how)  # type: ignore[arg-type]
-    return Accepted(
+    return EncodedRequest(
         request_id="r",
-        prompt=tuple(text.encode(prompt)),
+        tokens=tuple(text.encode(prompt)),
         options=options,
         committed=committed,
         ended=ended,  # type: ignore[arg-type]
@@ -241,7 +236,7 @@ def test_choices_do_not_mix() -> None:
 
 
 def test_a_failed_row_fails_the_request_once() -> None:
-    found = events(opened(choices=2), generation(piece(finish_reason="error", error="why")))
+    found = events(opened(choices=2), generation(piece(finish_reason="failed", error="why")))
     assert found == [Failed(request_id="r", kind="failed", reason="why")]
 
 
@@ -491,14 +486,19 @@ def test_an_echo_shows_control_tokens_and_none_that_begin_every_prompt() -> None
     ]
     options = Options(sampling=Sampling(), echo=True, prompt_logprobs=0)
     found = events(
-        Accepted(request_id="r", prompt=prompt, options=options),
+        EncodedRequest(request_id="r", tokens=prompt, options=options),
         *(generation(piece(further=FurtherOutputs(scored=each))) for each in scored),
         generation(piece((0x63, END), "length")),
     )
     text.own = ()
     deltas = [event for event in found if isinstance(event, Delta)]
     assert joined(found) == "a<end>bc"
-    assert [token.data for delta in deltas for token in delta.scored] == [b"", b"a", b"<end>", b"b"]
+    assert [token.data for delta in deltas for token in delta.further.scored] == [
+        b"",
+        b"a",
+        b"<end>",
+        b"b",
+    ]
     assert [token.data for delta in deltas for token in delta.logprobs] == [b"c", b""]
 
 
@@ -524,7 +524,9 @@ def test_other_actors_have_turns_between_the_pieces_of_a_round() -> None:
         to_router, router = mailbox[RouterMessage](3 * rows)
         for number in range(rows):
             outbox.send_nowait(
-                Accepted(request_id=str(number), prompt=(), options=Options(sampling=Sampling()))
+                EncodedRequest(
+                    request_id=str(number), tokens=(), options=Options(sampling=Sampling())
+                )
             )
         pieces = (piece((65,), request_id=str(number)) for number in range(rows))
         outbox.send_nowait(RoundOutputs(pieces=tuple(pieces)))

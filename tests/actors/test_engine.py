@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from draftwerk.actors.devices.device import DeviceLostError
 from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
+from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed, Started
 from draftwerk.actors.pipeline import EngineParts
 from draftwerk.actors.requests.errors import DrainingError, OverloadedError
 from draftwerk.speculative.drafting.proposer import Proposer

@@ -12,19 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.actors.devices.device import ThreadWorker
+from draftwerk.actors.events.client_events import Failed
 from draftwerk.actors.mailbox import mailbox
-from draftwerk.actors.messages import (
-    CacheMessage,
-    Cancel,
-    Encoded,
-    Failed,
-    RouterMessage,
-    Submit,
-    TokenizerMessage,
-)
+from draftwerk.actors.messages import CacheMessage, Cancel, RouterMessage, Submit, TokenizerMessage
 from draftwerk.actors.tokenizer import TEXTS_AT_ONCE, TextLimits, Tokenizer, check_fits
 from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
-from draftwerk.speculative.request import Options, Speculation
+from draftwerk.speculative.request import EncodedRequest, Options, Speculation
 from draftwerk.speculative.requests.client_prompts import RETRY_MS, Chat, ChatMessage, Prompt
 from draftwerk.speculative.sampling import Grammar, Sampling
 from tests.actors.letters import Letters
@@ -89,10 +82,10 @@ def handled(
     return anyio.run(main, backend=backend)
 
 
-def passed(message: Submit) -> Encoded:
+def passed(message: Submit) -> EncodedRequest:
     (encoded,), refusals = handled(message)
     assert not refusals
-    assert isinstance(encoded, Encoded)
+    assert isinstance(encoded, EncodedRequest)
     return encoded
 
 
@@ -108,7 +101,7 @@ def refused(message: Submit, **how: object) -> Failed:
 )
 def test_every_kind_of_prompt_becomes_tokens(prompt: Prompt) -> None:
     found = passed(submit(prompt))
-    assert found == Encoded(
+    assert found == EncodedRequest(
         request_id="r", tokens=(97, 98, 99), options=PLAIN, prediction=(), times=found.times
     )
 
@@ -213,7 +206,7 @@ def test_a_grammar_that_cannot_be_followed_is_refused_by_the_name_of_its_field()
     assert (refusal.kind, refusal.field) == ("refused", "response_format")
     assert refusal.reason == "the grammar cannot be followed: it is open"
     (encoded,), _ = handled(submit(options=good))
-    assert isinstance(encoded, Encoded)
+    assert isinstance(encoded, EncodedRequest)
 
 
 class Uncheckable(Letters):
@@ -261,7 +254,7 @@ def test_a_grammar_may_take_longer_than_a_text() -> None:
     limits = dataclasses.replace(LIMITS, encode_s=0.05, check_s=DEADLINE_S)
     worker = CheckOnThread()
     (encoded,), _ = handled(submit(options=options), worker=worker, text=Late(), limits=limits)
-    assert isinstance(encoded, Encoded)
+    assert isinstance(encoded, EncodedRequest)
 
 
 def test_a_text_that_breaks_the_tokenizer_fails_alone_and_is_logged(
@@ -316,7 +309,7 @@ def test_no_cancel_overtakes_its_request(backend: str) -> None:
     )
     for request_id in ("a", "b"):
         own = [type(message) for message in went_on if message.request_id == request_id]
-        assert own == [Encoded, Cancel]
+        assert own == [EncodedRequest, Cancel]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -372,4 +365,4 @@ def test_a_cancel_of_a_refused_request_goes_on_to_be_answered() -> None:
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_tokenizing_happens_on_a_thread(backend: str) -> None:
     (encoded,), _ = handled(submit(), worker=ThreadWorker(), backend=backend)
-    assert isinstance(encoded, Encoded)
+    assert isinstance(encoded, EncodedRequest)

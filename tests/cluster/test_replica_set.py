@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from draftwerk.actors.events.client_events import Delta, Event, Failed
 from draftwerk.actors.mailbox import Inbox, mailbox
-from draftwerk.actors.messages import Delta, Event, Failed
 from draftwerk.actors.requests.errors import DrainingError, OverloadedError
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.client_prompts import Passages

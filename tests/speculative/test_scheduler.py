@@ -41,7 +41,7 @@ def test_every_story_ends_well_and_everything_happens_in_some() -> None:
     for event in (
         "stop",
         "length",
-        "error",
+        "failed",
         "cancelled waiting",
         "cancelled running",
         "cancelled in flight",
@@ -593,7 +593,7 @@ def test_a_failed_row_fails_alone() -> None:
     submit(world, [2])
     new_token_ids = decide(world, planned(world), Decision(error="no luck"), Decision(tokens=(5,)))
     assert [(p.finish_reason, p.error, p.tokens) for p in new_token_ids] == [
-        ("error", "no luck", ()),
+        ("failed", "no luck", ()),
         ("", "", (5,)),
     ]
     assert world.scheduler.load.running == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.messages import Delta, Ended, Started
+from draftwerk.actors.events.client_events import Delta, Ended, Started
 from draftwerk.actors.pipeline import EngineParts
 from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.step.options.step_options import target_runner

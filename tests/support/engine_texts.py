@@ -8,7 +8,7 @@ from typing import TypeVar
 import anyio
 
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Ended, Started
+from draftwerk.actors.events.client_events import Delta, Ended, Started
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling import Sampling
 

@@ -15,7 +15,7 @@ import anyio
 from msgspec.structs import replace as replaced
 
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.messages import Delta, Ended, Started
+from draftwerk.actors.events.client_events import Delta, Ended, Started
 from draftwerk.actors.pipeline import EngineParts
 from draftwerk.cache.kinds.recurrent_states import StateSlots
 from draftwerk.cache.kinds.window_table import WindowBlocks

@@ -21,7 +21,7 @@ from draftwerk.actors.devices.recovering_target import RecoveringTarget, Recover
 from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.messages import Delta, Ended
+from draftwerk.actors.events.client_events import Delta, Ended
 from draftwerk.actors.pipeline import EngineParts
 from draftwerk.actors.tier_two.tier_two_actors import TierTwoStores
 from draftwerk.assembly.recoveries import Recoveries

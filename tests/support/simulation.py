@@ -20,7 +20,7 @@ from draftwerk.actors.devices.recovering_target import RecoveringTarget, Recover
 from draftwerk.actors.devices.restarts import RestartLimit
 from draftwerk.actors.devices.rounds_in_flight import RoundsInFlight
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.messages import Delta, Ended, Failed
+from draftwerk.actors.events.client_events import Delta, Ended, Failed
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.pipeline import EngineParts
 from draftwerk.actors.requests.errors import OverloadedError
@@ -694,7 +694,7 @@ async def read(
                 case Ended():
                     outcome.texts[event.choice] += event.text
                     outcome.reasons[event.choice] = event.finish_reason
-                    outcome.pooling_output = event.pooling_output
+                    outcome.pooling_output = event.further.pooling_output
                     if all(outcome.reasons):
                         outcome.ending = "finished"
                 case Failed(kind="refused"):

@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Ended
+from draftwerk.actors.events.client_events import Delta, Ended
 from draftwerk.api.requests.grammars import ANY_OBJECT, schema_grammar
 from draftwerk.model.checkpoint.hub import DEFAULT_NAME
 from draftwerk.model.checkpoint.recommended import recommended

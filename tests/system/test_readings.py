@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from draftwerk.actors.engine import Engine
-from draftwerk.actors.messages import Delta, Ended, Failed
+from draftwerk.actors.events.client_events import Delta, Ended, Failed
 from draftwerk.api.responses.vectors import relevance_of, vector_of
 from draftwerk.assembly.build import RunningEngine, build_engine
 from draftwerk.settings.engine_settings import EngineSettings
@@ -34,8 +34,8 @@ async def read(engine: Engine, prompt: Prompt, pooling: PoolingParams, name: str
     async with engine.generate(prompt, options, request_id=name) as events:
         async for event in events:
             assert not isinstance(event, Failed | Delta), event
-            if isinstance(event, Ended) and event.pooling_output is not None:
-                return event.pooling_output
+            if isinstance(event, Ended) and event.further.pooling_output is not None:
+                return event.further.pooling_output
     raise AssertionError("it was not read")
 
 

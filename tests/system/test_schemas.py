@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from draftwerk.actors.messages import Delta, Ended, Started
+from draftwerk.actors.events.client_events import Delta, Ended, Started
 from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling import Grammar, Sampling
 from tests.support.tiny_models import save_tiny_with_text

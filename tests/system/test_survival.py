@@ -18,7 +18,7 @@ from draftwerk.actors.devices.child import Child, spawn
 from draftwerk.actors.devices.forking import ForkServer
 from draftwerk.actors.devices.process import ModelRefusedError, ProcessDevice
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.messages import Delta, Ended, Started
+from draftwerk.actors.events.client_events import Delta, Ended, Started
 from draftwerk.actors.pipeline import EngineParts
 from draftwerk.machine.child_python import python_command
 from draftwerk.model.checkpoint.model_options import ModelOptions

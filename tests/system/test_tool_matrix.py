@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from draftwerk.actors.engine import Engine, running
-from draftwerk.actors.messages import Delta, Ended, Started
+from draftwerk.actors.events.client_events import Delta, Ended, Started
 from draftwerk.actors.pipeline import EngineParts
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.options.step_options import target_runner

@@ -13,8 +13,8 @@ from typing import Protocol
 import anyio
 import msgspec
 
+from draftwerk.actors.events.client_events import Delta, Event, Failed
 from draftwerk.actors.mailbox import Inbox
-from draftwerk.actors.messages import Delta, Event, Failed
 from draftwerk.actors.requests.errors import DrainingError, OverloadedError
 from draftwerk.actors.requests.ledger import Entry
 from draftwerk.speculative.request import Options, Speculation

@@ -12,17 +12,13 @@ from typing import assert_never
 import anyio
 import msgspec
 
+from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed, Started
 from draftwerk.actors.mailbox import Outbox
 from draftwerk.actors.messages import (
     Cancel,
     Closed,
-    Delta,
-    Ended,
-    Event,
-    Failed,
     RequestEvents,
     RouterMessage,
-    Started,
     Submit,
     TokenizerMessage,
 )
@@ -81,7 +77,7 @@ class Entry:
                 if event.tokens:
                     self._clear()
                 self.committed[event.choice].extend(event.tokens)
-                self.scored += len(event.scored)
+                self.scored += len(event.further.scored)
             case Ended():
                 self._clear()
                 self.ended.add(event.choice)

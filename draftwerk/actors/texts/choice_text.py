@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.messages import Accepted, TokenText
+from draftwerk.actors.events.client_events import TokenText
 from draftwerk.actors.texts.stops import StopScanner
 from draftwerk.actors.texts.text_tools import TextStream, TextTools
 from draftwerk.speculative.replies.channels import parser_of
 from draftwerk.speculative.replies.half_written import KnownParts, open_call
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
-from draftwerk.speculative.request import Written
+from draftwerk.speculative.request import EncodedRequest, Written
 from draftwerk.speculative.rounds import ChosenLogprob
 
 
@@ -31,7 +31,7 @@ class ChoiceText:
     reasoning_count: int = 0
     textless: frozenset[int] = frozenset()
     """Tokens that end the text and are no part of it."""
-    opened: Accepted | None = None
+    opened: EncodedRequest | None = None
     """Its request."""
     unechoed: int = 0
     """Tokens that the prompt begins with and that its echo does not show."""
@@ -151,12 +151,14 @@ class ChoiceText:
         self.parts.append(ReplyPart("text", text))
 
 
-def open_choice(text: TextTools, opened: Accepted, committed: tuple[int, ...] = ()) -> ChoiceText:
+def open_choice(
+    text: TextTools, opened: EncodedRequest, committed: tuple[int, ...] = ()
+) -> ChoiceText:
     """Return a choice as it was after its committed tokens: their text has been sent."""
     reply, own = opened.options.reply, own_count(text, opened)
-    echo = text.decode(opened.prompt[own:], skip_special=False) if opened.options.echo else ""
+    echo = text.decode(opened.tokens[own:], skip_special=False) if opened.options.echo else ""
     choice = ChoiceText(
-        text.stream(opened.prompt, reply.shown_tokens if reply else frozenset()),
+        text.stream(opened.tokens, reply.shown_tokens if reply else frozenset()),
         StopScanner(opened.options.stop),
         echo,
         parser=None if reply is None else parser_of(reply),
@@ -174,10 +176,10 @@ def open_choice(text: TextTools, opened: Accepted, committed: tuple[int, ...] = 
     return choice
 
 
-def own_count(text: TextTools, opened: Accepted) -> int:
+def own_count(text: TextTools, opened: EncodedRequest) -> int:
     """Return how many tokens the prompt begins with that stand before any text."""
     own = tuple(text.encode(""))
-    return len(own) if opened.prompt[: len(own)] == own else 0
+    return len(own) if opened.tokens[: len(own)] == own else 0
 
 
 def logprob_text(

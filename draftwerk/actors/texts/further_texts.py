@@ -4,7 +4,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from draftwerk.actors.messages import SequenceStats, TokenText
+from draftwerk.actors.events.client_events import NO_FURTHER_TEXTS, FurtherTexts, TokenText
+from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.actors.texts.choice_text import ChoiceText, logprob_text, open_choice
 from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.speculative.requests.further_outputs import (
@@ -14,10 +15,10 @@ from draftwerk.speculative.requests.further_outputs import (
 )
 
 
-def delta_fields(text: TextTools, choice: ChoiceText, further: FurtherOutputs) -> dict[str, Any]:
-    """Return the fields of a `Delta` that options have something for."""
+def delta_texts(text: TextTools, choice: ChoiceText, further: FurtherOutputs) -> FurtherTexts:
+    """Return what options have for a `Delta`."""
     if further is NOTHING_FURTHER:
-        return {}
+        return NO_FURTHER_TEXTS
     fields: dict[str, Any] = {}
     if further.hypothesis:
         fields["hypothesis"] = _hypothesis(text, choice, further.hypothesis)
@@ -25,18 +26,20 @@ def delta_fields(text: TextTools, choice: ChoiceText, further: FurtherOutputs) -
         fields["scored"] = _scored(text, choice, further.scored)
     if further.margin is not None:
         fields["margin"] = further.margin
-    return fields
+    return FurtherTexts(**fields) if fields else NO_FURTHER_TEXTS
 
 
-def ended_fields(further: FurtherOutputs) -> dict[str, Any]:
-    """Return the fields of an `Ended` that options have something for."""
+def ended_texts(further: FurtherOutputs) -> FurtherTexts:
+    """Return what options have for an `Ended`."""
     output = further.pooling_output
-    return {} if output is None else {"pooling_output": output}
+    return NO_FURTHER_TEXTS if output is None else FurtherTexts(pooling_output=output)
 
 
 def stopped(stats: SequenceStats, further: FurtherOutputs, kept: int) -> SequenceStats:
     """Return the statistics of a choice that a stop string ends behind so many of its tokens."""
-    return replace(stats, score=further.scores[kept - 1]) if further.scores else stats
+    if not further.scores:
+        return stats
+    return replace(stats, further=replace(stats.further, score=further.scores[kept - 1]))
 
 
 def _hypothesis(text: TextTools, choice: ChoiceText, tokens: tuple[int, ...]) -> str:

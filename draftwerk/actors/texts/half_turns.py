@@ -13,7 +13,7 @@ from typing import Protocol
 import anyio
 import msgspec
 
-from draftwerk.actors.messages import Delta, Ended, Event, Started
+from draftwerk.actors.events.client_events import Delta, Ended, Event, Started
 from draftwerk.actors.texts.choice_text import ChoiceText
 from draftwerk.actors.texts.stops import StopScanner
 from draftwerk.actors.texts.text_tools import TextTools

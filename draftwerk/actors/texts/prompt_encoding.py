@@ -13,7 +13,7 @@ Spans = tuple[tuple[int, int], ...]
 
 
 def encoded_prompt(text: TextTools, submit: Submit) -> dict[str, Any]:
-    """Return the fields of `Encoded` that come of a prompt.
+    """Return the fields of `EncodedRequest` that come of a prompt.
 
     Raises ValueError for one that the model's template refuses.
     """

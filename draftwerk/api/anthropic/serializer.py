@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from draftwerk.actors.messages import Delta, Ended
+from draftwerk.actors.events.client_events import Delta, Ended
 from draftwerk.api.anthropic.events import (
     BlockDelta,
     BlockStart,

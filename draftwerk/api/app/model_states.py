@@ -6,7 +6,7 @@ from functools import partial
 from math import inf
 from typing import NoReturn
 
-from draftwerk.actors.messages import Event
+from draftwerk.actors.events.client_events import Event
 from draftwerk.actors.monitoring.snapshot import ModelFigures, Snapshot
 from draftwerk.actors.monitoring.sums import counted
 from draftwerk.actors.requests.errors import OverloadedError

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.messages import Delta, Ended
+from draftwerk.actors.events.client_events import Delta, Ended
 from draftwerk.api.ollama.lines import (
     ChatLine,
     GenerateLine,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.messages import Delta, Ended, TokenText
+from draftwerk.actors.events.client_events import Delta, Ended, TokenText
 from draftwerk.api.openai.logprobs import prompt_logprobs, token_logprobs
 from draftwerk.api.openai.replies import (
     CallDelta,
@@ -45,9 +45,10 @@ class ChatSerializer(Serializer):
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return the chunk for an event; tokens without text yet have none of their own."""
         metadata = self.metadata
-        if isinstance(event, Delta) and event.scored:
-            found = prompt_logprobs(event.scored, not self.scored)
-            self.scored, event = True, msgspec.structs.replace(event, scored=())
+        if isinstance(event, Delta) and event.further.scored:
+            found = prompt_logprobs(event.further.scored, not self.scored)
+            further = msgspec.structs.replace(event.further, scored=())
+            self.scored, event = True, msgspec.structs.replace(event, further=further)
             chunk = msgspec.structs.replace(self._wrapped((), None), prompt_logprobs=found)
             return [chunk, *self.chunks(event, usage)]
         role = "" if event.choice in self.started else "assistant"

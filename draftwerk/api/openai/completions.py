@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.messages import Delta, Ended, TokenText
+from draftwerk.actors.events.client_events import Delta, Ended, TokenText
 from draftwerk.api.openai.logprobs import CompletionOffsets, prompt_logprobs
 from draftwerk.api.openai.replies import (
     CompletionChoice,
@@ -46,7 +46,7 @@ class CompletionSerializer(Serializer):
     def chunks(self, event: Delta | Ended, usage: Usage | None) -> list[msgspec.Struct]:
         """Return the chunk for an event; tokens without text yet have none of their own."""
         metadata = self.metadata
-        scored = self._scored(event.choice, () if isinstance(event, Ended) else event.scored)
+        scored = self._scored(event.choice, event.further.scored)
         given = self._prompt_logprobs(event.choice, scored)
         if isinstance(event, Ended):
             choice = CompletionChoice(

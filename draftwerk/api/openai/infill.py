@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 
-from draftwerk.actors.messages import Delta, Ended
+from draftwerk.actors.events.client_events import Delta, Ended
 from draftwerk.api.openai.schema import SamplingBody
 from draftwerk.api.openai.translate import options
 from draftwerk.api.requests.decode import body_of

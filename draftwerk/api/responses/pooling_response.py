@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from draftwerk.actors.messages import Ended, Failed
+from draftwerk.actors.events.client_events import Ended, Failed
 from draftwerk.api.http.connection import while_connected
 from draftwerk.api.responses.sse import send_json
 from draftwerk.api.shared.calls import Call, error_of
@@ -66,8 +66,8 @@ class PoolingResponse:
         async for event in generation.events():
             if isinstance(event, Failed):
                 raise error_of(event, self.call)
-            if isinstance(event, Ended) and event.pooling_output is not None:
-                found[event.choice] = event.pooling_output
+            if isinstance(event, Ended) and event.further.pooling_output is not None:
+                found[event.choice] = event.further.pooling_output
         return [each for _, each in sorted(found.items())]
 
 

@@ -7,7 +7,14 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.messages import Delta, Ended, Event, Started, TokenText
+from draftwerk.actors.events.client_events import (
+    Delta,
+    Ended,
+    Event,
+    FurtherTexts,
+    Started,
+    TokenText,
+)
 from draftwerk.api.responses.answers import AnswerParts, call_id_of
 from draftwerk.api.shared.errors import ApiError
 from draftwerk.api.shared.usage import RequestMetrics, ServiceTier, Usage
@@ -140,7 +147,7 @@ class GatheredChoice:
             self.logprobs += event.logprobs
             self.tokens += event.tokens
             self.token_ids += event.tokens
-            self.scored += event.scored
+            self.scored += event.further.scored
         else:
             if event.finish_reason == "stop" and not event.stopped_by:
                 del self.tokens[-1:]
@@ -157,7 +164,7 @@ class GatheredChoice:
             tokens=tuple(self.tokens),
             origins=tuple(self.origins),
             logprobs=tuple(self.logprobs),
-            scored=tuple(self.scored),
+            further=FurtherTexts(scored=tuple(self.scored)),
             parts=tuple(self.answer.parts),
         )
 
@@ -174,7 +181,8 @@ class GatheredChoice:
 
 def score_of(ended: Ended) -> float | UnsetType:
     """Return a beam search's score, if that is what ended."""
-    return UNSET if ended.stats.score is None else ended.stats.score
+    score = ended.stats.further.score
+    return UNSET if score is None else score
 
 
 class Serializer(Protocol):

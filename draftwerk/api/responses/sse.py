@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from draftwerk.actors.messages import Failed
+from draftwerk.actors.events.client_events import Failed
 from draftwerk.api.http.connection import while_connected
 from draftwerk.api.http.connection_ends import abort_of
 from draftwerk.api.http.deadline import Deadline

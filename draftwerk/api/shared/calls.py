@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
-from draftwerk.actors.messages import Event, Failed
+from draftwerk.actors.events.client_events import Event, Failed
 from draftwerk.actors.requests.checked_options import check_options
 from draftwerk.api.shared.errors import (
     ApiError,

@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
+from draftwerk.actors.events.client_events import (
+    NO_FURTHER_TEXTS,
+    Delta,
+    Ended,
+    Event,
+    Failed,
+    FurtherTexts,
+    Started,
+)
 from draftwerk.api.shared.calls import EventObserver
 from draftwerk.api.shared.ports import EngineClient
 from draftwerk.api.shared.request_timer import RequestTimer
@@ -112,10 +120,19 @@ def merged(first: Delta, then: Delta) -> Delta:
         tokens=first.tokens + then.tokens,
         origins=first.origins + then.origins,
         logprobs=first.logprobs + then.logprobs,
-        scored=first.scored + then.scored,
-        margin=then.margin if first.margin is None else first.margin,
-        hypothesis=then.hypothesis or ("" if then.tokens else first.hypothesis),
+        further=_merged_further(first, then),
         parts=tuple(joined_parts([*first.parts, *then.parts])),
+    )
+
+
+def _merged_further(first: Delta, then: Delta) -> FurtherTexts:
+    before, after = first.further, then.further
+    if before == after == NO_FURTHER_TEXTS:
+        return NO_FURTHER_TEXTS
+    return FurtherTexts(
+        scored=before.scored + after.scored,
+        margin=after.margin if before.margin is None else before.margin,
+        hypothesis=after.hypothesis or ("" if then.tokens else before.hypothesis),
     )
 
 

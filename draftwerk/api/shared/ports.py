@@ -6,7 +6,7 @@ from typing import Annotated, Protocol
 
 import msgspec
 
-from draftwerk.actors.messages import Event
+from draftwerk.actors.events.client_events import Event
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.settings.approximation_quality import ApproximationQuality

@@ -7,8 +7,9 @@ from itertools import zip_longest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from draftwerk.actors.messages import Delta, Ended, Event, SequenceStats, Started
+from draftwerk.actors.events.client_events import Delta, Ended, Event, Started
 from draftwerk.actors.monitoring.histogram import Histogram
+from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.api.shared.usage import (
     CompletionDetails,
     PromptDetails,
@@ -203,13 +204,13 @@ class RequestTimer:
 
     def _prompt_details(self, firsts: list[SequenceStats]) -> PromptDetails:
         cached = sum(each.cached_count for each in firsts)
-        found = tuple(SegmentDetails(*each) for stats in firsts for each in stats.segments)
+        found = tuple(SegmentDetails(*each) for stats in firsts for each in stats.further.segments)
         segments = found or UNSET
         if not self.blends:
             images = self.image_count or UNSET
             return PromptDetails(cached, segments=segments, image_tokens=images)
-        kept = sum(each.blended_count for each in firsts)
-        repaired = sum(each.repaired_count for each in firsts)
+        kept = sum(each.further.blended_count for each in firsts)
+        repaired = sum(each.further.repaired_count for each in firsts)
         share = round(repaired / (kept + repaired), 4) if kept + repaired else 1.0
         return PromptDetails(cached, True, kept, share, segments)
 

@@ -19,7 +19,7 @@ class Tally:
     predicted_rejected: int = 0
     preemptions: int = 0
     further: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Counts of options that its client is told, by field of `SequenceStats`."""
+    """Counts of options that its client is told, by field of `FurtherCounts`."""
 
     def count(self, decision: Decision, draft: Draft) -> None:
         """Add one sampling step."""

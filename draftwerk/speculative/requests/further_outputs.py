@@ -32,3 +32,21 @@ class FurtherOutputs(msgspec.Struct, frozen=True, kw_only=True):
 
 NOTHING_FURTHER = FurtherOutputs()
 """The outputs of a plain text."""
+
+
+class FurtherCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Counts of options for one choice."""
+
+    blended_count: int = 0
+    """Prompt tokens whose KV was taken over from where their segment was read."""
+    repaired_count: int = 0
+    """Tokens of segments that were computed where they stand."""
+    segments: tuple[tuple[int, int, int], ...] = ()
+    """Each declared segment's counts: its tokens, those that were found in the cache, and those
+    that were not computed where they stand."""
+    score: float | None = None
+    """The score of a finished beam search's text: its log-probability over the length penalty."""
+
+
+NOTHING_COUNTED = FurtherCounts()
+"""The counts of a plain text."""

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.actors.engine import running
-from draftwerk.actors.messages import Ended
+from draftwerk.actors.events.client_events import Ended
 from draftwerk.actors.monitoring.request_stages import STAGES, RequestStages
 from draftwerk.speculative.requests.times import StageTimes
 from draftwerk.speculative.rounds import Proposal, Verdict

@@ -6,7 +6,7 @@ import msgspec
 
 from draftwerk.actors.devices.device import ThreadWorker
 from draftwerk.actors.engine import running
-from draftwerk.actors.messages import Delta
+from draftwerk.actors.events.client_events import Delta
 from draftwerk.actors.requests.audit import Audit, kind
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.rounds import Proposal, Verdict

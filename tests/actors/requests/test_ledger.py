@@ -8,20 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.actors.messages import (
-    Cancel,
-    Closed,
+from draftwerk.actors.events.client_events import (
     Delta,
     Ended,
     Event,
     Failed,
-    RequestEvents,
-    SequenceStats,
+    FurtherTexts,
     Started,
-    Submit,
-    TokenizerMessage,
     TokenText,
 )
+from draftwerk.actors.messages import Cancel, Closed, RequestEvents, Submit, TokenizerMessage
+from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.actors.requests.ledger import Entry, Ledger
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.running_set import ComputedCount
@@ -410,7 +407,7 @@ def test_a_prompt_that_was_reported_is_not_reported_again() -> None:
     options = Options(sampling=Sampling(), prompt_logprobs=0, scored_from=2)
     ledger.open(Submit(request_id="r", prompt=(1, 2, 3, 4, 5, 6), options=options), Line())
     scored = tuple(TokenText(token, "x", b"x", -1.0) for token in (3, 4, 5))
-    event = Delta(request_id="r", choice=0, text="", scored=scored)
+    event = Delta(request_id="r", choice=0, text="", further=FurtherTexts(scored=scored))
     ledger.deliver(RequestEvents(request_id="r", events=(event,)))
     ledger.resubmit({})
     again = sent[-1]

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from draftwerk.actors.messages import Delta, Ended, SequenceStats
+from draftwerk.actors.events.client_events import Delta, Ended
+from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.api.shared.generation import Generation, merged, opened
 from draftwerk.api.shared.request_timer import Histograms, RequestTimer
 from draftwerk.speculative.request import Options

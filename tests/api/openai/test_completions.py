@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from draftwerk.actors.messages import Delta, Ended, SequenceStats, TokenText
+from draftwerk.actors.events.client_events import Delta, Ended, FurtherTexts, TokenText
+from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.logprobs import prompt_logprobs
 from draftwerk.api.openai.replies import PromptLogprob
@@ -173,10 +174,22 @@ def scored(*tokens: int) -> tuple[TokenText, ...]:
 def test_an_echoed_prompt_has_log_probabilities_of_its_own() -> None:
     metadata = ReplyMetadata("id", 0, "m", logprobs=True, echo=True)
     prompt, text = scored(*"hé".encode()), scored(*b"jo")
-    whole = Delta(request_id="", choice=0, text="héjo", tokens=(1, 2), logprobs=text, scored=prompt)
-    first = Delta(request_id="", choice=0, text="", scored=prompt[:2])
+    whole = Delta(
+        request_id="",
+        choice=0,
+        text="héjo",
+        tokens=(1, 2),
+        logprobs=text,
+        further=FurtherTexts(scored=prompt),
+    )
+    first = Delta(request_id="", choice=0, text="", further=FurtherTexts(scored=prompt[:2]))
     last = Delta(
-        request_id="", choice=0, text="héjo", tokens=(1,), scored=prompt[2:], logprobs=text
+        request_id="",
+        choice=0,
+        text="héjo",
+        tokens=(1,),
+        further=FurtherTexts(scored=prompt[2:]),
+        logprobs=text,
     )
     for events_ in ([whole], [first, last]):
         serializer = CompletionSerializer(metadata)
@@ -197,7 +210,14 @@ def test_every_choice_of_an_echoed_prompt_has_its_log_probabilities() -> None:
         prompt = () if choice % 2 else prompts[choice // 2]
         parts = [(prompt[:1], ()), (prompt[1:], text)] if prompt else [((), text)]
         said += [
-            Delta(request_id="", choice=choice, text="", tokens=(1,), scored=read, logprobs=new)
+            Delta(
+                request_id="",
+                choice=choice,
+                text="",
+                tokens=(1,),
+                further=FurtherTexts(scored=read),
+                logprobs=new,
+            )
             for read, new in parts
         ]
         end = Ended(

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.actors.messages import Delta, Ended, SequenceStats
+from draftwerk.actors.events.client_events import Delta, Ended
+from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.api.anthropic.serializer import MessageSerializer
 from draftwerk.api.ollama.serializer import OllamaSerializer
 from draftwerk.api.openai.chat import ChatSerializer

@@ -3,8 +3,9 @@
 import pytest
 from msgspec import UNSET
 
-from draftwerk.actors.messages import Delta, Ended, SequenceStats, Started
+from draftwerk.actors.events.client_events import Delta, Ended, Started
 from draftwerk.actors.monitoring.histogram import Histogram
+from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.api.shared.request_timer import Histograms, RequestTimer
 
 

@@ -14,12 +14,20 @@ from array import array
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from msgspec.structs import replace
 
-from draftwerk.actors.messages import Delta, Ended, Event, Failed, SequenceStats, Started, TokenText
+from draftwerk.actors.events.client_events import (
+    Delta,
+    Ended,
+    Event,
+    Failed,
+    FurtherTexts,
+    Started,
+    TokenText,
+)
 from draftwerk.actors.monitoring.histogram import Histogram
+from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
 from draftwerk.actors.requests.errors import DrainingError, OverloadedError
 from draftwerk.actors.texts.prompt_encoding import prompt_field
@@ -36,6 +44,7 @@ from draftwerk.speculative.requests.client_prompts import (
     QueryPair,
     Variable,
 )
+from draftwerk.speculative.requests.further_outputs import FurtherCounts
 from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
 from draftwerk.speculative.row_parts.state_sums import FRACTION_BITS, LONG
 
@@ -392,7 +401,7 @@ class FakeChoice:
             tokens=tuple(tokens),
             origins=origins[: len(tokens)],
             logprobs=logprobs,
-            hypothesis="perhaps" if self.options.shows_hypotheses else "",
+            further=FurtherTexts(hypothesis="perhaps" if self.options.shows_hypotheses else ""),
             parts=self._parts(text),
         )
 
@@ -423,7 +432,7 @@ class FakeChoice:
                 step_count=sum(self.histogram),
                 draft_count=self.drafted,
                 accepted_histogram=tuple(self.histogram),
-                **_blended(self.options),
+                further=_blended(self.options),
                 predicted_accepted=predicted // 2,
                 predicted_rejected=predicted - predicted // 2,
             ),
@@ -452,9 +461,11 @@ def read_end(request_id: str, text: str, pooling: PoolingParams) -> Ended:
         text="",
         token_count=0,
         stats=SequenceStats(prompt_count=len(text.encode()), cached_count=2),
-        pooling_output=PoolingOutput(
-            state_sum=fixed.tobytes() if pooling.pooling else b"",
-            answers=(yes - 2.0, -1.0) if pooling.answers else (),
+        further=FurtherTexts(
+            pooling_output=PoolingOutput(
+                state_sum=fixed.tobytes() if pooling.pooling else b"",
+                answers=(yes - 2.0, -1.0) if pooling.answers else (),
+            )
         ),
     )
 
@@ -463,13 +474,15 @@ SEGMENT = (40, 32, 24)
 """Tokens of each segment, those that are found, and those that stay as they are."""
 
 
-def _blended(options: Options) -> dict[str, Any]:
+def _blended(options: Options) -> FurtherCounts:
     """Return what is told of segments: of a request with some, there are two."""
     if options.blend is None:
-        return {}
+        return FurtherCounts()
     tokens, found, kept = SEGMENT
     segments = ((tokens, found, kept), (tokens, 0, kept))
-    return {"segments": segments, "blended_count": 2 * kept, "repaired_count": 2 * (tokens - kept)}
+    return FurtherCounts(
+        segments=segments, blended_count=2 * kept, repaired_count=2 * (tokens - kept)
+    )
 
 
 def prompt_text(prompt: Prompt) -> str:

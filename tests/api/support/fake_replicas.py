@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from draftwerk.actors.events.client_events import Event, Failed
 from draftwerk.actors.mailbox import Inbox, Outbox, mailbox
-from draftwerk.actors.messages import Event, Failed
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.request import Options

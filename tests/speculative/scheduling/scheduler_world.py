@@ -42,7 +42,7 @@ class WantedText:
     reason: str
     got: list[int] = field(default_factory=list)
     ending: str = ""
-    """A finish reason, "error", "cancelled", "expired" or "unmet"."""
+    """A finish reason, "failed", "cancelled", "expired" or "unmet"."""
 
 
 @dataclass
@@ -294,7 +294,7 @@ class World:
         """Be the client of one sequence."""
         wanted = self.wanteds[progress.sequence.sequence_id]
         assert not wanted.ending, "something came after the last word"
-        if progress.finish_reason == "error":
+        if progress.finish_reason == "failed":
             assert progress.sequence.sequence_id == failed, "another row failed"
             assert (progress.error, progress.tokens) == ("out of luck", ())
         else:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from draftwerk.actors.messages import Delta, Ended, Event, Failed, Started
+from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed, Started
 from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptText, receipt_of
 from draftwerk.api.openai.receipts.signing import signed
 from draftwerk.api.responses.serializer import GatheredChoice, Serializer

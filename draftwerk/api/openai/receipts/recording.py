@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, Struct
 
-from draftwerk.actors.messages import Event, Failed
+from draftwerk.actors.events.client_events import Event, Failed
 from draftwerk.api.openai.receipts.issuing import Issuer, issuer_of
 from draftwerk.api.openai.receipts.receipt import Receipt
 from draftwerk.api.shared.calls import Call

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from draftwerk.actors.messages import Delta, Ended, Failed
+from draftwerk.actors.events.client_events import Delta, Ended, Failed
 from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptChoice, options_of
 from draftwerk.api.openai.receipts.soundness import fault
 from draftwerk.api.shared.calls import Call, error_of
@@ -103,7 +103,7 @@ class TextComparison:
                     self.count,
                     wanted,
                     token,
-                    event.margin if place + 1 == len(event.tokens) else None,
+                    event.further.margin if place + 1 == len(event.tokens) else None,
                 )
             self.count += 1
 
@@ -297,7 +297,7 @@ async def distance(
             if isinstance(event, Failed):
                 raise error_of(event, asked)
             if isinstance(event, Delta):
-                gaps += [each.top[0].logprob - each.logprob for each in event.scored]
+                gaps += [each.top[0].logprob - each.logprob for each in event.further.scored]
     odd = [place for place, gap in enumerate(gaps) if gap > 0.0]
     return GreedyDistance(
         len(gaps),

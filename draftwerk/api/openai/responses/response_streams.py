@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.messages import Failed
+from draftwerk.actors.events.client_events import Failed
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.responses.responses_serializer import ResponsesSerializer
 from draftwerk.api.shared.calls import Call, SentBody, error_of

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.messages import Delta, Ended
+from draftwerk.actors.events.client_events import Delta, Ended
 from draftwerk.api.openai.responses.items.response_items import OutputItems
 from draftwerk.api.openai.responses.items.response_tools import offered_tools
 from draftwerk.api.openai.responses.responses_events import (

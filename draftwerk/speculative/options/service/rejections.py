@@ -21,11 +21,17 @@ from draftwerk.speculative.options.service.slo_times import (
 )
 from draftwerk.speculative.requests.slo import SloPolicy
 from draftwerk.speculative.running_set import AGING_ROUNDS, RunningSet, queue_key
-from draftwerk.speculative.scheduler import Rejection
-from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.sequence import Sequence, SequenceProgress
 
 EXPIRED = "deadline_exceeded", "its text has not begun in time"
 UNMET = "slo_unmet", "what was promised cannot be kept"
+
+
+def rejected(
+    sequence: Sequence, kind: str, reason: str, retry_after_s: float = 0.0
+) -> SequenceProgress:
+    """Return the last news of a sequence of which nothing was delivered."""
+    return SequenceProgress(sequence, finish_reason=kind, error=reason, retry_after_s=retry_after_s)
 
 
 class Rejections:
@@ -55,10 +61,10 @@ class Rejections:
         )
         return min(due, default=inf)
 
-    def chosen(self, now_s: float) -> list[Rejection]:
+    def chosen(self, now_s: float) -> list[SequenceProgress]:
         """Return the requests that are to end now; others may be put behind the rest."""
         live = chain(self.running_set.waiting, self.running_set.running.values())
-        rejections = [Rejection(one, *EXPIRED) for one in expired(live, now_s)]
+        rejections = [rejected(one, *EXPIRED) for one in expired(live, now_s)]
         if self.policy == "serve":
             return rejections
         gone = {rejection.sequence.request.request_id for rejection in rejections}
@@ -66,7 +72,7 @@ class Rejections:
             if late.sequence.request.request_id in gone or late.sequence.cancelled:
                 continue
             if self.policy == "refuse" and not late.is_out_of_reach:
-                rejections.append(Rejection(late.sequence, *UNMET, late.late_s))
+                rejections.append(rejected(late.sequence, *UNMET, late.late_s))
             else:
                 self._demote(late.sequence)
         return rejections

@@ -24,8 +24,8 @@ from draftwerk.speculative.options.service.run_ahead import PlanBehind, may_run_
 from draftwerk.speculative.options.service.slo_times import decoding_rows, slack_rounds
 from draftwerk.speculative.rounds import Round, StepReport
 from draftwerk.speculative.running_set import RunningSet
-from draftwerk.speculative.scheduler import Policy, Rejection
-from draftwerk.speculative.sequence import RoundPlan, Sequence
+from draftwerk.speculative.scheduler import Policy
+from draftwerk.speculative.sequence import RoundPlan, Sequence, SequenceProgress
 
 
 class ServicePolicy(Policy):
@@ -102,7 +102,7 @@ class ServicePolicy(Policy):
         if self.lengths is not None:
             self.lengths.learn(length, kind_of(sequence))
 
-    def reject(self, now_s: float) -> list[Rejection]:
+    def reject(self, now_s: float) -> list[SequenceProgress]:
         return self._rejections.chosen(now_s)
 
     def wakes_s(self) -> float:

@@ -183,9 +183,9 @@ def test_a_request_without_a_token_ends_at_its_deadline() -> None:
     waits = submit(world, expires_s=1.0)
     assert world.scheduler.wakes_s() == 1.0
     assert world.scheduler.reject(0.99) == []
-    ((gone, finish_reason, _, retry_after_s),) = world.scheduler.reject(1.0)
-    assert (gone, retry_after_s, gone.ended) == (waits, 0.0, True)
-    assert finish_reason == "deadline_exceeded"
+    (gone,) = world.scheduler.reject(1.0)
+    assert (gone.sequence, gone.retry_after_s, waits.ended) == (waits, 0.0, True)
+    assert gone.finish_reason == "deadline_exceeded"
     assert not runs.ended
     assert world.scheduler.wakes_s() == inf
     assert world.scheduler.reject(2.0) == []
@@ -195,8 +195,8 @@ def test_a_prompt_that_is_being_read_ends_with_its_verdict() -> None:
     world = world_of(tokens_max=4)
     slow = submit(world, 12, expires_s=1.0)
     round_ = planned(world)
-    ((gone, *_),) = world.scheduler.reject(1.5)
-    assert gone is slow and not slow.ended
+    (gone,) = world.scheduler.reject(1.5)
+    assert gone.sequence is slow and not slow.ended
     assert world.scheduler.wakes_s() == inf, "it is told of once"
     decided(world, round_)
     assert slow.ended and world.scheduler.idle
@@ -296,9 +296,9 @@ def test_by_policy_a_late_request_is_served_in_its_turn() -> None:
 
 def test_a_late_request_is_refused_with_the_time_to_come_back() -> None:
     world, (first, second, third) = late_world("refuse")
-    ((gone, finish_reason, _, retry_after_s),) = world.scheduler.reject(0.0)
-    assert (gone, finish_reason) == (second, "slo_unmet")
-    assert retry_after_s == pytest.approx(2 * (0.039 + 40 / 16 * 0.011) - 0.1), "11 ms a round"
+    (gone,) = world.scheduler.reject(0.0)
+    assert (gone.sequence, gone.finish_reason) == (second, "slo_unmet")
+    assert gone.retry_after_s == pytest.approx(2 * (0.039 + 40 / 16 * 0.011) - 0.1), "11 ms a round"
     assert waiting(world) == [first, third]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.messages import Delta, Ended, TokenText
+from draftwerk.actors.events.client_events import Delta, Ended, TokenText
 from draftwerk.api.openai.logprobs import token_logprobs
 from draftwerk.api.openai.responses.items.response_tools import (
     CustomInput,
@@ -116,13 +116,13 @@ class OutputItems:
 
     def _hypothesis(self, event: Delta | Ended) -> list[msgspec.Struct]:
         """Return the event of a text that is not final, of the message that has it, or will."""
-        if not (isinstance(event, Delta) and event.hypothesis):
+        if not (isinstance(event, Delta) and event.further.hypothesis):
             return []
         return [
             HypothesisEvent(
                 *self.number(),
                 item_id=self._id_of("message"),
-                text=event.hypothesis,
+                text=event.further.hypothesis,
                 output_index=self.index,
             )
         ]

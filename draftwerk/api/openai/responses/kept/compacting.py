@@ -9,7 +9,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from draftwerk.actors.messages import Delta, Ended
+from draftwerk.actors.events.client_events import Delta, Ended
 from draftwerk.api.openai.responses.fitting import fitted_prompt
 from draftwerk.api.openai.responses.items.kept_items import kept_items
 from draftwerk.api.openai.responses.items.response_input import compacted
