@@ -343,8 +343,8 @@ def test_large_classes_are_found(member: str) -> None:
 # --- the trunk ------------------------------------------------------------------------------------
 
 CEILINGS = {
-    "trunk": {"files": 20, "lines": 4113, "lines that name an option": 46},
-    "crossed": {"files": 36, "lines": 7213, "lines that name an option": 71},
+    "trunk": {"files": 19, "lines": 4020, "lines that name an option": 41},
+    "crossed": {"files": 35, "lines": 7105, "lines that name an option": 66},
 }
 """Of the trunk, and of all files that a plain request crosses. They only fall: `python -m
 validation.trunk`."""

@@ -9,7 +9,8 @@ from draftwerk.speculative.costs.roofline import MachineRates, Roofline
 from draftwerk.speculative.costs.work import NO_LOAD, ModelShape, StepLoad
 from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.requests.slo import NO_SLO, Deadlines, Slo
-from draftwerk.speculative.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
+from draftwerk.speculative.rounds import NO_DRAFT, Decision, Round, Verdict
+from draftwerk.speculative.row_parts.step_report import StepReport
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import Scheduler
 from draftwerk.speculative.sequence import Sequence

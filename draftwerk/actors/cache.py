@@ -19,9 +19,9 @@ from draftwerk.actors.messages import (
 )
 from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.speculative.opening import SequenceFactory
 from draftwerk.speculative.request import EncodedRequest
 from draftwerk.speculative.rounds import Proposal
+from draftwerk.speculative.running_set import SequenceFactory
 from draftwerk.speculative.scheduler import Scheduler
 from draftwerk.speculative.sequence import SequenceProgress
 

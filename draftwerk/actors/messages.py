@@ -8,7 +8,8 @@ from draftwerk.speculative.request import EncodedRequest, EngineRequest
 from draftwerk.speculative.requests.client_prompts import Prompt
 from draftwerk.speculative.requests.further_outputs import NOTHING_FURTHER, FurtherOutputs
 from draftwerk.speculative.requests.times import StageTimes
-from draftwerk.speculative.rounds import ChosenLogprob, Draft, Verdict
+from draftwerk.speculative.rounds import Draft, Verdict
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 
 
 class ActorMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):

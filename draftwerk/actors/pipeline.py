@@ -46,10 +46,10 @@ from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.load.size_limits import MemorySizes
 from draftwerk.speculative.load.stats import SchedulerStats
-from draftwerk.speculative.opening import OptionSet, SequenceFactory
 from draftwerk.speculative.request import CHOICES_MAX
 from draftwerk.speculative.rounds import Proposal, Verdict
-from draftwerk.speculative.scheduler import PolicyFactory, RoundLimits, Scheduler
+from draftwerk.speculative.running_set import SequenceFactory
+from draftwerk.speculative.scheduler import OptionSet, PolicyFactory, RoundLimits, Scheduler
 
 DEFAULT_LIMITS = RoundLimits()
 INSPECT_S = 5.0

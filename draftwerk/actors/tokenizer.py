@@ -16,11 +16,11 @@ from draftwerk.actors.texts.grammar_checks import GrammarChecks, UncheckedError,
 from draftwerk.actors.texts.prompt_encoding import encoded_prompt, prompt_field
 from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.speculative.load.size_limits import UNBOUNDED, MemorySizes
-from draftwerk.speculative.opening import RequestCheck
 from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.request import EncodedRequest, Options
 from draftwerk.speculative.requests.client_prompts import ENCODE_S, RETRY_MS
 from draftwerk.speculative.requests.times import StageTimes
+from draftwerk.speculative.running_set import RequestCheck
 
 TEXTS_AT_ONCE = 4
 """Requests that are encoded at once: one long text does not delay the others."""

@@ -39,10 +39,10 @@ from draftwerk.model.native.gumbel import fastest
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.opening import Extension
 from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.protocol.frames import Ready
+from draftwerk.speculative.running_set import Extension
 from draftwerk.speculative.sources.store import OutputStores
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
 
-from draftwerk.speculative.opening import SequenceFactory
 from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.request import EncodedRequest
 from draftwerk.speculative.rounds import Row
+from draftwerk.speculative.running_set import SequenceFactory
 from draftwerk.speculative.sequence import RoundPlan, Sequence
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from draftwerk.speculative.parameters.bounds import (
     PREDICTION_MAX,
@@ -39,6 +40,12 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Drafted tokens per round at most."""
     prediction: Annotated[str, Meta(max_length=PREDICTION_MAX)] = ""
     """The text the client expects."""
+
+    def limit(self, server_max: int) -> int:
+        """Return how many tokens a round may draft for the request."""
+        if not self.enabled:
+            return 0
+        return server_max if self.draft_max is None else min(server_max, self.draft_max)
 
 
 class Written(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -137,7 +144,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return them for a reader who waited so much longer, where anything depends on that."""
         if self.slo is None and not self.deadline_s:
             return self
-        return msgspec.structs.replace(self, waited_s=self.waited_s + wait_s)
+        return replace(self, waited_s=self.waited_s + wait_s)
 
 
 class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,3 +212,41 @@ class SequenceRequest:
     """Whether its client was sent tokens of its request before a crash."""
     resumed: bool = False
     """Whether it was submitted before, to actors that failed."""
+
+
+def sequence_request(
+    request: EncodedRequest,
+    choice: int,
+    stop_token_ids: tuple[int, ...],
+    context_max: int,
+    draft_max: int,
+) -> SequenceRequest:
+    """Return what is asked of one choice, with a model's own stop tokens and its context, and
+    the server's drafts."""
+    options = request.options
+    ends = () if options.ignore_eos else stop_token_ids
+    room = context_max - len(request.tokens)
+    drafted = options.speculation.limit(draft_max)
+    written = len(options.written.tokens)
+    return SequenceRequest(
+        request_id=request.request_id,
+        choice=choice,
+        prompt_count=len(request.tokens),
+        written_count=written,
+        sampling=replace(
+            options.sampling,
+            # Choices differ by their noise alone, which is the same again after a crash.
+            branch=options.first_choice + choice,
+            stop_token_ids=(*ends, *options.stop_token_ids),
+        ),
+        tokens_max=room if options.tokens_max is None else min(room, written + options.tokens_max),
+        draft_max=drafted,
+        priority=options.priority,
+        # Without a draft no source is asked, and the draft head does not run.
+        methods=options.speculation.methods if drafted else (),
+        name_space=options.name_space,
+        prediction=request.prediction,
+        adapter=options.adapter,
+        had_tokens=any(request.committed) or bool(request.ended),
+        resumed=bool(request.committed),
+    )

@@ -6,95 +6,13 @@ Cache --Round--> Draft --Proposal--> Verifier --Verdict--> Cache
 from typing import NamedTuple
 
 from draftwerk.cache.kinds.recurrent_states import RowState
-from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.row_parts.beam_rows import Branch, HeadCandidates
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
+from draftwerk.speculative.row_parts.feedback import NOTHING_LEARNED, Feedback
 from draftwerk.speculative.row_parts.plain import Plain
 from draftwerk.speculative.row_parts.row_blend import RowBlend
+from draftwerk.speculative.row_parts.step_report import NO_STEP, StepReport
 from draftwerk.speculative.sampling import Sampling
-
-
-class StepReport(Plain, frozen=True):
-    """The cost of a step: how T(tokens, context) is learnt.
-
-    begun        forward                          ended
-    | read, lay out | forward | sample, walk | head |  ... gap ...  | forward of the next step
-    |<------------ device_ms -------------->|
-    """
-
-    load: StepLoad = NO_LOAD
-    """The work that was computed, drafts included."""
-    device_ms: float = 0.0
-    head_rows: int = 0
-    """Places that the draft head ran for: rows, and survivors of beam searches."""
-    head_ms: float = 0.0
-    """Time of the draft head after the step, where it did not run beside it."""
-    forward_ms: float = 0.0
-    """The forward pass's part of device_ms; on a GPU, what its launch takes the host."""
-    sample_ms: float = 0.0
-    """The part of device_ms behind the forward pass: sampling, the walk and the row reports."""
-    topk_rows: int = 0
-    """Rows of logits whose best tokens were looked for, apart from the forward pass."""
-    topk_ms: float = 0.0
-    """The part of sample_ms that it took."""
-    gap_ms: float | None = None
-    """From the end of the step before to the forward pass, if there was work all the time."""
-    begun_s: float = 0.0
-    """When the step began, on the monotonic clock that the processes of a machine share."""
-    cpu: int = -1
-    """The processor that its thread ran on at the end; -1 where nobody tells."""
-    draft_ms: float = 0.0
-    """Time of the draft sources right before it, where they run in the model's process."""
-
-    @property
-    def busy_ms(self) -> float:
-        """Time that the device was computing."""
-        return self.forward_ms + self.sample_ms + self.head_ms
-
-
-NO_STEP = StepReport()
-"""Before the first step."""
-
-
-LOSS_NATS = 1 / 16
-"""Unit of `losses`: how far a token's log-probability is below certainty."""
-
-
-class TokenTopK(Plain, frozen=True):
-    """The target's top-k log-probabilities after a token, best first."""
-
-    token: int
-    best: tuple[int, ...]
-    losses: tuple[int, ...]
-    """How far each is below certainty, in `LOSS_NATS`; without penalties, at temperature 1."""
-
-
-class HeadNode(Plain, frozen=True):
-    """A node of a draft head's tree: a token, committed or not, and the best that may follow it."""
-
-    parent: int
-    """The node whose token comes before, by index; -1 for the last known token's."""
-    token: int
-    best: tuple[int, ...]
-    losses: tuple[int, ...]
-    """As in `TokenTopK`."""
-
-
-class Feedback(Plain, frozen=True):
-    """Feedback of a decision to the draft sources for the sequence's next row.
-
-    The scheduler hands it on unopened: only the target writes it, and only the proposer reads it.
-    """
-
-    topk: tuple[TokenTopK, ...] = ()
-    """After the last known token and every node that was computed, if asked for."""
-    head_tree: tuple[HeadNode, ...] = ()
-    """The head's guesses after the decided tokens, parents first."""
-    jump_forward: tuple[int, ...] = ()
-    """Jump-forward tokens: the only ones that a grammar allows after the decided tokens."""
-
-
-NOTHING_LEARNED = Feedback()
-"""The feedback of a row that does not sample, fails, or was not to be reported on."""
 
 
 class NewSequence(Plain, frozen=True):
@@ -241,13 +159,6 @@ class Proposal(Plain, frozen=True):
 
     round: Round
     drafts: tuple[Draft, ...]
-
-
-class ChosenLogprob(Plain, frozen=True):
-    """A chosen token's log-probability under the raw model, and the best alternatives."""
-
-    logprob: float
-    top: tuple[tuple[int, float], ...] = ()
 
 
 class Decision(Plain, frozen=True, kw_only=True):

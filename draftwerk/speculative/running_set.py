@@ -1,4 +1,4 @@
-"""Which sequences hold blocks, which wait for some, and which are preempted.
+"""The sequences of requests: which hold blocks, which wait for some, and which are preempted.
 
 waiting --admit--> running --end-->
    ^                  |
@@ -8,11 +8,17 @@ waiting --admit--> running --end-->
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
-from draftwerk.cache.memory import CachePools
+from draftwerk.cache.memory import CachePools, SequenceMemory
+from draftwerk.cache.tables import BlockNamer, NameSalt
 from draftwerk.speculative.load.occupancy import Occupancy
+from draftwerk.speculative.load.size_limits import MemorySizes, RoundLimits
 from draftwerk.speculative.load.stats import SchedulerStats
+from draftwerk.speculative.request import EncodedRequest, sequence_request
+from draftwerk.speculative.requests.times import SequenceTimes
 from draftwerk.speculative.sequence import (
     Sequence,
     awaits_leader,
@@ -23,6 +29,68 @@ from draftwerk.speculative.sequence import (
 
 AGING_ROUNDS = 256
 """Rounds for which a sequence goes before those of the next less urgent priority."""
+
+
+Extension = Callable[["SequenceFactory", EncodedRequest, Sequence], Sequence]
+"""An option: returns the text extended by it, or as it is where the request does not ask for it."""
+
+
+RequestCheck = Callable[[EncodedRequest, int, MemorySizes], tuple[str, str] | None]
+"""Returns why a request that may generate so many tokens cannot be served, and the field to blame;
+None if an option has nothing against it."""
+
+
+@dataclass(slots=True)
+class SequenceFactory:
+    """Makes sequences, and numbers them."""
+
+    pools: CachePools
+    namer: BlockNamer
+    limits: RoundLimits
+    stop_token_ids: tuple[int, ...]
+    """The model's own, which end every text that does not ignore them."""
+    context_max: int
+    """Prompt and generated tokens at most."""
+    extensions: tuple[Extension, ...] = ()
+    _ids: "count[int]" = field(default_factory=lambda: count(1))
+
+    def new_id(self) -> int:
+        """Return a number that no other sequence has."""
+        return next(self._ids)
+
+    def open(self, request: EncodedRequest, now_s: float) -> list[Sequence]:
+        """Return the sequences of a request; the first reads the prompt for all."""
+        opened: list[Sequence] = []
+        for choice in request.texts:
+            text = self._text(request, choice, now_s)
+            text.leader = opened[0] if opened else None
+            # One after another: a text with several options is extended by each, on top of the
+            # others.
+            for extension in self.extensions:
+                text = extension(self, request, text)
+            opened.append(text)
+        return opened
+
+    def memory(
+        self, request: EncodedRequest, salt: NameSalt | None = None, slots_min: int = 0
+    ) -> SequenceMemory:
+        """Return the memory of a sequence, which is empty."""
+        name_space, count = request.options.name_space, len(request.tokens)
+        return self.pools.memory(self.namer, name_space, count, salt, slots_min)
+
+    def _text(self, request: EncodedRequest, choice: int, now_s: float) -> Sequence:
+        committed = request.committed[choice] if request.committed else ()
+        # Its time runs from when the reader began to wait, elsewhere perhaps.
+        came_s = now_s if request.arrived_s is None else request.arrived_s
+        return Sequence(
+            sequence_id=self.new_id(),
+            request=sequence_request(
+                request, choice, self.stop_token_ids, self.context_max, self.limits.draft_max
+            ),
+            tokens=[*request.tokens, *request.options.written.tokens, *committed],
+            memory=self.memory(request),
+            times=SequenceTimes(came_s - request.options.waited_s, request.times),
+        )
 
 
 class WaitingQueue:

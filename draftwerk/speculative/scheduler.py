@@ -8,6 +8,7 @@ running --plan--> in flight --commit--> running --> ended
 from collections import Counter
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Ordered
+from dataclasses import dataclass
 from itertools import starmap
 from math import inf
 
@@ -15,15 +16,16 @@ from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.load.size_limits import RoundLimits
 from draftwerk.speculative.load.stats import SchedulerLoad, SchedulerStats
-from draftwerk.speculative.rounds import (
-    NO_STEP,
-    Draft,
-    Round,
-    StepReport,
-    Verdict,
-    VerifiedRow,
+from draftwerk.speculative.rounds import Draft, Round, Verdict, VerifiedRow
+from draftwerk.speculative.row_parts.step_report import NO_STEP, StepReport
+from draftwerk.speculative.running_set import (
+    AGING_ROUNDS,
+    ComputedCount,
+    Extension,
+    RequestCheck,
+    RunningSet,
+    queue_key,
 )
-from draftwerk.speculative.running_set import AGING_ROUNDS, ComputedCount, RunningSet, queue_key
 from draftwerk.speculative.sequence import RoundPlan, Sequence, SequenceProgress
 
 DRAFT_SHARE = 8
@@ -113,6 +115,18 @@ class Policy:
 
 
 PolicyFactory = Callable[[RunningSet, RoundLimits, StepCost], Policy]
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class OptionSet:
+    """The options that an engine has."""
+
+    extensions: Callable[[StepCost, RoundLimits], tuple[Extension, ...]]
+    """Options that extend a text, where its request asks for them."""
+    checks: tuple[RequestCheck, ...]
+    """Options that refuse requests before these are queued."""
+    policy: Callable[[], PolicyFactory]
+    """Returns the policy of all schedulers of an engine, one after another."""
 
 
 class Scheduler:

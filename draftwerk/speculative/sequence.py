@@ -20,14 +20,9 @@ from draftwerk.speculative.load.tally import QueueTurn, Tally, origins
 from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.requests.further_outputs import NOTHING_FURTHER, FurtherOutputs
 from draftwerk.speculative.requests.times import SequenceTimes
-from draftwerk.speculative.rounds import (
-    NOTHING_LEARNED,
-    ChosenLogprob,
-    Feedback,
-    NewSequence,
-    Row,
-    VerifiedRow,
-)
+from draftwerk.speculative.rounds import NewSequence, Row, VerifiedRow
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
+from draftwerk.speculative.row_parts.feedback import NOTHING_LEARNED, Feedback
 
 S = TypeVar("S", bound="Sequence")
 

@@ -22,19 +22,13 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.opening import SequenceFactory, draft_max
 from draftwerk.speculative.options.all_options import extensions
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.request import EncodedRequest, Options, Speculation
-from draftwerk.speculative.rounds import (
-    NO_DRAFT,
-    ChosenLogprob,
-    Decision,
-    Proposal,
-    Round,
-    StepReport,
-    Verdict,
-)
+from draftwerk.speculative.rounds import NO_DRAFT, Decision, Proposal, Round, Verdict
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
+from draftwerk.speculative.row_parts.step_report import StepReport
+from draftwerk.speculative.running_set import SequenceFactory
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
@@ -257,7 +251,7 @@ def test_a_prefix_is_shared_within_a_tenant_or_a_salt(
 def test_a_request_drafts_up_to_its_own_and_the_servers_limit(
     speculation: Speculation, length: int
 ) -> None:
-    assert draft_max(encoded(replace(PLAIN, speculation=speculation)), 7) == length
+    assert speculation.limit(7) == length
 
 
 def test_no_source_is_asked_and_no_head_runs_for_a_request_without_drafts() -> None:

@@ -26,7 +26,7 @@ from draftwerk.speculative.replies.formats import CallFormat, ReasoningFormat, R
 from draftwerk.speculative.replies.parser import ReplyPart, joined_parts
 from draftwerk.speculative.request import EncodedRequest, Options
 from draftwerk.speculative.requests.further_outputs import FurtherOutputs, ScoredTokens
-from draftwerk.speculative.rounds import ChosenLogprob
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 from draftwerk.speculative.sampling import Sampling
 from tests.actors.letters import END, Letters
 

@@ -8,7 +8,8 @@ import anyio.lowlevel
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import CacheMessage, Decided
 from draftwerk.actors.verifier import Verifier
-from draftwerk.speculative.rounds import NO_DRAFT, NO_STEP, Proposal, Round, Verdict
+from draftwerk.speculative.rounds import NO_DRAFT, Proposal, Round, Verdict
+from draftwerk.speculative.row_parts.step_report import NO_STEP
 
 
 class Model:

@@ -18,7 +18,7 @@ from draftwerk.assembly import doctor
 from draftwerk.assembly.round_limits import MeasuredModel
 from draftwerk.assembly.running_server import is_draftwerk, read_times, server_times
 from draftwerk.speculative.requests.times import StageTimes
-from draftwerk.speculative.rounds import StepReport
+from draftwerk.speculative.row_parts.step_report import StepReport
 
 OURS = '{"openapi": "3.1.0", "info": {"title": "draftwerk", "version": "1"}}'
 

@@ -12,18 +12,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.rounds import (
     NO_DRAFT,
-    NO_STEP,
-    NOTHING_LEARNED,
     Decision,
     Draft,
-    Feedback,
     NewSequence,
     Round,
-    StepReport,
-    TokenTopK,
     Verdict,
     chain,
 )
+from draftwerk.speculative.row_parts.feedback import NOTHING_LEARNED, Feedback, TokenTopK
+from draftwerk.speculative.row_parts.step_report import NO_STEP, StepReport
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits
 from draftwerk.speculative.sequence import Sequence, SequenceProgress

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.drafting.drafted_rounds import DraftingStep
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.rounds import Draft, HeadNode, Proposal, Verdict, chain
+from draftwerk.speculative.rounds import Draft, Proposal, Verdict, chain
+from draftwerk.speculative.row_parts.feedback import HeadNode
 from draftwerk.speculative.sampling import Sampling
 from tests.support.model_driver import Driver, Live
 from tests.support.proposing import EveryRow

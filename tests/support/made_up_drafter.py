@@ -13,7 +13,7 @@ from draftwerk.model.draft_head.tree import Start
 from draftwerk.model.process.drafters.drafter_table import DrafterKind
 from draftwerk.model.process.drafters.head_target import HeadTarget
 from draftwerk.model.step.loaded_model import BoundHead
-from draftwerk.speculative.rounds import HeadNode
+from draftwerk.speculative.row_parts.feedback import HeadNode
 
 FILE = "counting.json"
 

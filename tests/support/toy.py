@@ -20,22 +20,13 @@ from draftwerk.speculative.replies.half_written import ReplyPiece
 from draftwerk.speculative.requests.client_prompts import ChatMessage, Variable
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
-from draftwerk.speculative.rounds import (
-    LOSS_NATS,
-    ChosenLogprob,
-    Decision,
-    Draft,
-    Feedback,
-    HeadNode,
-    Proposal,
-    Row,
-    StepReport,
-    TokenTopK,
-    Verdict,
-)
+from draftwerk.speculative.rounds import Decision, Draft, Proposal, Row, Verdict
 from draftwerk.speculative.row_parts.beam_rows import HeadCandidates
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS, Feedback, HeadNode, TokenTopK
 from draftwerk.speculative.row_parts.row_blend import RowBlend, SegmentCopy, SegmentRead
 from draftwerk.speculative.row_parts.state_sums import LONG
+from draftwerk.speculative.row_parts.step_report import StepReport
 from draftwerk.speculative.sampling import (
     Grammar,
     Sampling,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.speculative.rounds import StepReport
+from draftwerk.speculative.row_parts.step_report import StepReport
 
 GAPS_S = (
     0.00005, 0.0001, 0.00015, 0.0002, 0.0003, 0.0005, 0.00075, 0.001, 0.0015, 0.002, 0.005, 0.01,

@@ -11,7 +11,7 @@ from draftwerk.speculative.replies.channels import parser_of
 from draftwerk.speculative.replies.half_written import KnownParts, open_call
 from draftwerk.speculative.replies.parser import ReplyParser, ReplyPart, joined_parts
 from draftwerk.speculative.request import EncodedRequest, Written
-from draftwerk.speculative.rounds import ChosenLogprob
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from draftwerk.actors.tier_two.kept_pool import KeptPool
 from draftwerk.actors.tier_two.missing_head import MissingHead, to_load
 from draftwerk.actors.tier_two.slots_in_flight import blocks_in_flight, states_in_flight
 from draftwerk.cache.tables import BlockNamer
-from draftwerk.speculative.rounds import StepReport
+from draftwerk.speculative.row_parts.step_report import StepReport
 from draftwerk.speculative.scheduler import Scheduler
 
 LOAD_S = 1.0

@@ -34,8 +34,8 @@ from draftwerk.model.checkpoint.info import ModelInfo
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
-from draftwerk.speculative.opening import Extension
 from draftwerk.speculative.protocol.frames import Ready
+from draftwerk.speculative.running_set import Extension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

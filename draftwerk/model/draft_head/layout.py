@@ -15,7 +15,7 @@ Written by `native/source/draft_head/draft_tree.cpp` and `gpu/draft_tree.py`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from draftwerk.speculative.rounds import HeadNode
+from draftwerk.speculative.row_parts.feedback import HeadNode
 
 NO_NODE = -2
 PARENT, TOKEN, BEST_TOKENS = range(3)

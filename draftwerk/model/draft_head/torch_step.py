@@ -10,7 +10,7 @@ from torch.nn.functional import linear
 from draftwerk.model.checkpoint.weights import Weights
 from draftwerk.model.draft_head.head import DraftHead, Steps, advance
 from draftwerk.model.draft_head.tree import Start, build_trees
-from draftwerk.speculative.rounds import HeadNode
+from draftwerk.speculative.row_parts.feedback import HeadNode
 
 
 class TorchStep:

@@ -12,7 +12,7 @@ from draftwerk.model.draft_head.head import HeadStep
 from draftwerk.model.draft_head.layout import TreeLayout
 from draftwerk.model.reference.sampler import LOSS_MAX
 from draftwerk.speculative.parameters.elementary import exp
-from draftwerk.speculative.rounds import LOSS_NATS, HeadNode
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS, HeadNode
 from draftwerk.speculative.sources.draft_head import node_levels
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 

@@ -35,7 +35,7 @@ from draftwerk.model.gpu.sampler import gumbel_of, philox_words
 from draftwerk.model.reference.sampler import LOSS_MAX
 from draftwerk.model.reference.transfer import to_device, to_host
 from draftwerk.speculative.protocol.frames import OnProgress
-from draftwerk.speculative.rounds import LOSS_NATS, HeadNode
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS, HeadNode
 from draftwerk.speculative.sampling import MASK
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 

@@ -25,7 +25,7 @@ from draftwerk.model.native.gumbel import SEED_MASK
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import halved, parts_of, quantised, rows_of
 from draftwerk.model.reference.sampler import LOSS_MAX
-from draftwerk.speculative.rounds import LOSS_NATS, HeadNode
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS, HeadNode
 
 KIND = "IQ4_NL"
 """Half of the bytes of Q8_0, which are most of what the head takes, for guesses as good."""

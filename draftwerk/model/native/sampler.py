@@ -19,7 +19,9 @@ from draftwerk.model.native.calls.structs import (
 from draftwerk.model.native.gumbel import SEED_MASK
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.sampler import LOSS_MAX, SamplingRequest, TopTokens, candidates
-from draftwerk.speculative.rounds import LOSS_NATS, ChosenLogprob, Draft
+from draftwerk.speculative.rounds import Draft
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS
 
 FLOAT_BYTES = 4
 WORD_MASK = 2**32 - 1

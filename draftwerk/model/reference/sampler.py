@@ -15,7 +15,8 @@ from torch import Tensor
 from draftwerk.model.reference.gumbel import gumbel, noise_keys
 from draftwerk.model.reference.logit_edits import EditedTokens
 from draftwerk.speculative.parameters.elementary import log
-from draftwerk.speculative.rounds import LOSS_NATS, ChosenLogprob
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS
 from draftwerk.speculative.sampling import WINDOW_NATS, Sampling
 
 LOSS_MAX = 4095

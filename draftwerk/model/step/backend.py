@@ -16,7 +16,8 @@ from draftwerk.model.reference import kv_pages, sampler
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
 from draftwerk.model.step.presampled import Presample, check_finite_only
 from draftwerk.model.text.grammar import Grammars
-from draftwerk.speculative.rounds import ChosenLogprob, Round
+from draftwerk.speculative.rounds import Round
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 
 
 class Choose(Protocol):

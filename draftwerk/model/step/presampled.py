@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from draftwerk.model.reference.sampler import SamplingRequest, TopTokens
-from draftwerk.speculative.rounds import Draft, HeadNode
+from draftwerk.speculative.rounds import Draft
+from draftwerk.speculative.row_parts.feedback import HeadNode
 from draftwerk.speculative.sampling import Sampling
 
 

@@ -29,16 +29,8 @@ from draftwerk.model.step.row_walk import (
 from draftwerk.model.step.sequences import BadRow, CachedSequence, CachedSequences
 from draftwerk.model.step.validation import check_row
 from draftwerk.speculative.protocol.journal import has_moves
-from draftwerk.speculative.rounds import (
-    NO_STEP,
-    Decision,
-    Draft,
-    Proposal,
-    Round,
-    Row,
-    StepReport,
-    Verdict,
-)
+from draftwerk.speculative.rounds import Decision, Draft, Proposal, Round, Row, Verdict
+from draftwerk.speculative.row_parts.step_report import NO_STEP, StepReport
 
 
 @dataclass(slots=True)

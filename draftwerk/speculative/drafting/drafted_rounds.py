@@ -14,19 +14,9 @@ from msgspec.structs import replace
 
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.protocol.continuations import NOT_COMPUTED, Continuations, spread
-from draftwerk.speculative.rounds import (
-    NO_DRAFT,
-    NO_STEP,
-    NOTHING_LEARNED,
-    Decision,
-    Draft,
-    Feedback,
-    Proposal,
-    Round,
-    Row,
-    StepReport,
-    Verdict,
-)
+from draftwerk.speculative.rounds import NO_DRAFT, Decision, Draft, Proposal, Round, Row, Verdict
+from draftwerk.speculative.row_parts.feedback import NOTHING_LEARNED, Feedback
+from draftwerk.speculative.row_parts.step_report import NO_STEP, StepReport
 
 
 @dataclass(slots=True)

@@ -8,14 +8,8 @@ from draftwerk.speculative.drafting.controller import Controller
 from draftwerk.speculative.drafting.prepared import DraftedSequence
 from draftwerk.speculative.drafting.rationing import Candidates, ChosenRows, DraftRationing
 from draftwerk.speculative.drafting.savings import TextSavings
-from draftwerk.speculative.rounds import (
-    NO_FEEDBACK,
-    NOTHING_LEARNED,
-    Draft,
-    NewSequence,
-    Round,
-    Row,
-)
+from draftwerk.speculative.rounds import NO_FEEDBACK, Draft, NewSequence, Round, Row
+from draftwerk.speculative.row_parts.feedback import NOTHING_LEARNED
 from draftwerk.speculative.sources.draft_head import HeadSource
 from draftwerk.speculative.sources.ngram_index import Occurrences, SequenceText
 from draftwerk.speculative.sources.registry import NUMBERS, SourceInputs, make_sources

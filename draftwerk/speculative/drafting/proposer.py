@@ -16,7 +16,8 @@ from draftwerk.speculative.drafting.group_drafts import GroupDrafting, NoGroups
 from draftwerk.speculative.drafting.policy import DraftPolicy
 from draftwerk.speculative.drafting.prepared import DraftedRow, Prepared
 from draftwerk.speculative.drafting.rationing import DraftRationing
-from draftwerk.speculative.rounds import NO_DRAFT, Draft, Round, StepReport
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, Round
+from draftwerk.speculative.row_parts.step_report import StepReport
 from draftwerk.speculative.sources.store import OutputStores
 from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from draftwerk.speculative.drafting.head_levels import HeadLevels, HeadSavings, LevelRecord
 from draftwerk.speculative.drafting.row_cost import SURPRISE_MAX, AskingCost, RowCost
 from draftwerk.speculative.drafting.savings import SavingsRecord, TextSavings
-from draftwerk.speculative.rounds import StepReport
+from draftwerk.speculative.row_parts.step_report import StepReport
 
 ASK_MS = 0.05
 """The time of asking a row's sources, until it is measured."""

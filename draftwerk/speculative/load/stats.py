@@ -4,7 +4,8 @@ from copy import deepcopy
 
 import msgspec
 
-from draftwerk.speculative.rounds import Decision, Draft, StepReport
+from draftwerk.speculative.rounds import Decision, Draft
+from draftwerk.speculative.row_parts.step_report import StepReport
 
 
 class SchedulerLoad(msgspec.Struct, frozen=True, kw_only=True):

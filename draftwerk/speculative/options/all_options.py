@@ -9,7 +9,6 @@ from math import inf
 from draftwerk.cache.kinds.recurrent_states import SequenceStates
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.load.size_limits import RoundLimits
-from draftwerk.speculative.opening import Extension, OptionSet, SequenceFactory, draft_max
 from draftwerk.speculative.options.beams.beam_group import BeamGroup
 from draftwerk.speculative.options.beams.beam_refusals import beam_refusal
 from draftwerk.speculative.options.beams.decisions import BeamRules
@@ -26,7 +25,8 @@ from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.request import EncodedRequest
 from draftwerk.speculative.requests.slo import Deadlines
-from draftwerk.speculative.scheduler import PolicyFactory
+from draftwerk.speculative.running_set import Extension, SequenceFactory
+from draftwerk.speculative.scheduler import OptionSet, PolicyFactory
 from draftwerk.speculative.sequence import Sequence
 
 
@@ -95,7 +95,7 @@ def beam_group(factory: SequenceFactory, request: EncodedRequest, text: Sequence
     if options.beam_width <= 1:
         return text
     del text.tokens[len(request.tokens) :]
-    drafts = draft_max(request, SEARCH_ROOM * factory.limits.draft_max)
+    drafts = request.options.speculation.limit(SEARCH_ROOM * factory.limits.draft_max)
     text.request = replace(text.request, draft_max=drafts)
     text.memory = factory.memory(request, slots_min=2 * options.beam_width)
     sampling = text.request.sampling

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from draftwerk.speculative.requests.further_outputs import ScoredTokens
-from draftwerk.speculative.rounds import ChosenLogprob, Row, VerifiedRow
+from draftwerk.speculative.rounds import Row, VerifiedRow
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 from draftwerk.speculative.sequence import (
     RoundPlan,
     Sequence,

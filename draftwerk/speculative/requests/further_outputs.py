@@ -5,7 +5,7 @@ from typing import NamedTuple
 import msgspec
 
 from draftwerk.speculative.requests.pooling import PoolingOutput
-from draftwerk.speculative.rounds import ChosenLogprob
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 
 
 class ScoredTokens(NamedTuple):

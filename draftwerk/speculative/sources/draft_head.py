@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from draftwerk.speculative.rounds import HeadNode, Row
+from draftwerk.speculative.rounds import Row
+from draftwerk.speculative.row_parts.feedback import HeadNode
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.ranking import Ranking
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise

@@ -7,7 +7,7 @@ are ranked with the noise that the target will draw with; the score says how goo
 
 from collections.abc import Iterable
 
-from draftwerk.speculative.rounds import TokenTopK
+from draftwerk.speculative.row_parts.feedback import TokenTopK
 from draftwerk.speculative.sources.acceptance import DEPTHS
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.ranking import Ranking

@@ -6,7 +6,7 @@ as the target will: by log-probability plus noise (Daliri, Musco, Suresh, arXiv 
 
 from collections.abc import Sequence
 
-from draftwerk.speculative.rounds import LOSS_NATS
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS
 from draftwerk.speculative.sampling import Gumbels, Sampling, gumbels
 
 SHARPNESS = 1.2

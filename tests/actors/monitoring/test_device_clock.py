@@ -5,7 +5,7 @@ import pytest
 
 from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.trace import Trace
-from draftwerk.speculative.rounds import NO_STEP, StepReport
+from draftwerk.speculative.row_parts.step_report import NO_STEP, StepReport
 
 STEP = StepReport(
     device_ms=5.0, head_ms=1.0, forward_ms=3.0, sample_ms=1.5, gap_ms=0.25, begun_s=7.0

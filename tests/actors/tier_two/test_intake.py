@@ -22,7 +22,7 @@ from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.request import Options, SequenceRequest
-from draftwerk.speculative.rounds import StepReport
+from draftwerk.speculative.row_parts.step_report import StepReport
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence as Text

@@ -24,15 +24,9 @@ from draftwerk.model.draft_head.tree import (
 )
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.stored import dequantised, quantised
-from draftwerk.speculative.rounds import (
-    LOSS_NATS,
-    NO_DRAFT,
-    NO_FEEDBACK,
-    Draft,
-    NewSequence,
-    Proposal,
-)
+from draftwerk.speculative.rounds import NO_DRAFT, NO_FEEDBACK, Draft, NewSequence, Proposal
 from draftwerk.speculative.row_parts.beam_rows import Branch
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from tests.support.draft_heads import idle_head, random_head

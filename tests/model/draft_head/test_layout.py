@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftwerk.model.draft_head.layout import BEST_TOKENS, NO_NODE, PARENT, TOKEN, TreeLayout
-from draftwerk.speculative.rounds import HeadNode
+from draftwerk.speculative.row_parts.feedback import HeadNode
 
 LAYOUT = TreeLayout(levels=3, expanded=2, best=2)
 TREES = [

@@ -21,7 +21,8 @@ from draftwerk.model.step.presampled import Presampled, RoundRequests
 from draftwerk.model.step.row_walk import RowPlan, RowWalk, packed_tree, path_moves
 from draftwerk.model.step.sequences import CachedSequence as Known
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.rounds import Draft, HeadNode
+from draftwerk.speculative.rounds import Draft
+from draftwerk.speculative.row_parts.feedback import HeadNode
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.verify import accept
 from tests.model.gpu.support.device import DEVICE

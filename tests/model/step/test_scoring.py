@@ -12,14 +12,8 @@ from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.step.backend import TORCH_BACKEND
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.rounds import (
-    NO_DRAFT,
-    ChosenLogprob,
-    NewSequence,
-    Proposal,
-    Round,
-    Row,
-)
+from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 from draftwerk.speculative.sampling import Sampling
 from tests.support.runners import kernel_parts
 from tests.support.tiny_models import VOCAB, oracle_logits, tiny_model

@@ -8,16 +8,9 @@ import pytest
 import torch
 
 from draftwerk.model.step.options.step_options import target_runner
-from draftwerk.speculative.rounds import (
-    LOSS_NATS,
-    NO_DRAFT,
-    Draft,
-    NewSequence,
-    Proposal,
-    Row,
-    chain,
-)
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, NewSequence, Proposal, Row, chain
 from draftwerk.speculative.row_parts.beam_rows import Branch
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS
 from draftwerk.speculative.sampling import Sampling, edited
 from tests.support.model_driver import Driver, Live, generate, random_tree
 from tests.support.rounds import make_round, make_row

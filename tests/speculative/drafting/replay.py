@@ -12,18 +12,9 @@ from draftwerk.speculative.costs.work import NO_LOAD, StepLoad
 from draftwerk.speculative.drafting.prepared import Prepared
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.load.occupancy import Occupancy
-from draftwerk.speculative.rounds import (
-    NO_DRAFT,
-    NO_STEP,
-    Draft,
-    Feedback,
-    HeadNode,
-    NewSequence,
-    Row,
-    StepReport,
-    TokenTopK,
-    chain,
-)
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, NewSequence, Row, chain
+from draftwerk.speculative.row_parts.feedback import Feedback, HeadNode, TokenTopK
+from draftwerk.speculative.row_parts.step_report import NO_STEP, StepReport
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.verify import TreeWalk
 from tests.support.rounds import make_round, make_row

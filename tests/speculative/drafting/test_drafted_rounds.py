@@ -12,10 +12,10 @@ from draftwerk.speculative.rounds import (
     NewSequence,
     Proposal,
     Round,
-    StepReport,
     Verdict,
     chain,
 )
+from draftwerk.speculative.row_parts.step_report import StepReport
 from draftwerk.speculative.sampling import Sampling
 from tests.support.rounds import make_round, make_row
 

@@ -10,15 +10,9 @@ import pytest
 
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.rounds import (
-    NO_DRAFT,
-    Draft,
-    Feedback,
-    HeadNode,
-    NewSequence,
-    Round,
-    StepReport,
-)
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, NewSequence, Round
+from draftwerk.speculative.row_parts.feedback import Feedback, HeadNode
+from draftwerk.speculative.row_parts.step_report import StepReport
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.support.rounds import make_round, make_row

@@ -11,7 +11,7 @@ from draftwerk.speculative.drafting.head_levels import (
     HeadLevels,
     LevelRecord,
 )
-from draftwerk.speculative.rounds import HeadNode
+from draftwerk.speculative.row_parts.feedback import HeadNode
 from draftwerk.speculative.sources.draft_head import node_levels
 
 LEVELS = 3

@@ -23,17 +23,15 @@ from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.rounds import (
     NO_DRAFT,
     NO_FEEDBACK,
-    NO_STEP,
     Draft,
-    Feedback,
-    HeadNode,
     NewSequence,
     Proposal,
     Row,
-    StepReport,
     chain,
 )
 from draftwerk.speculative.row_parts.beam_rows import Branch
+from draftwerk.speculative.row_parts.feedback import Feedback, HeadNode
+from draftwerk.speculative.row_parts.step_report import NO_STEP, StepReport
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence

@@ -23,7 +23,7 @@ from draftwerk.speculative.drafting.rationing import (
     paying,
 )
 from draftwerk.speculative.drafting.savings import SavingsRecord, TextSavings
-from draftwerk.speculative.rounds import HeadNode
+from draftwerk.speculative.row_parts.feedback import HeadNode
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.registry import WITHOUT_MODEL
 from tests.speculative.drafting.replay import Recording, Replay, ReplayReport

@@ -8,15 +8,10 @@ from hypothesis import strategies as st
 
 from draftwerk.speculative.request import EncodedRequest, Options
 from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
-from draftwerk.speculative.rounds import (
-    NO_DRAFT,
-    NO_STEP,
-    ChosenLogprob,
-    Decision,
-    Row,
-    Verdict,
-)
+from draftwerk.speculative.rounds import NO_DRAFT, Decision, Row, Verdict
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 from draftwerk.speculative.row_parts.state_sums import LONG
+from draftwerk.speculative.row_parts.step_report import NO_STEP
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import Scheduler
 from draftwerk.speculative.sequence import Sequence

@@ -11,17 +11,12 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.step_cost import StepCost
-from draftwerk.speculative.opening import SequenceFactory
 from draftwerk.speculative.options.all_options import extensions
 from draftwerk.speculative.request import EncodedRequest, Options
-from draftwerk.speculative.rounds import (
-    NO_DRAFT,
-    NO_STEP,
-    ChosenLogprob,
-    Decision,
-    Row,
-    Verdict,
-)
+from draftwerk.speculative.rounds import NO_DRAFT, Decision, Row, Verdict
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
+from draftwerk.speculative.row_parts.step_report import NO_STEP
+from draftwerk.speculative.running_set import SequenceFactory
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits, Scheduler
 from draftwerk.speculative.sequence import Sequence

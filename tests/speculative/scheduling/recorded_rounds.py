@@ -17,7 +17,8 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.speculative.requests.slo import Slo
-from draftwerk.speculative.rounds import NO_STEP, Round
+from draftwerk.speculative.rounds import Round
+from draftwerk.speculative.row_parts.step_report import NO_STEP
 from draftwerk.speculative.scheduler import Scheduler
 from tests.speculative.options.beams import beam_world
 from tests.speculative.scheduling import scheduler_world

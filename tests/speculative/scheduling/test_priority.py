@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
+from draftwerk.speculative.rounds import NO_DRAFT, Decision, Round, Verdict
+from draftwerk.speculative.row_parts.step_report import StepReport
 from draftwerk.speculative.running_set import AGING_ROUNDS
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sequence import Sequence

@@ -5,7 +5,8 @@ from random import Random
 import msgspec
 
 from draftwerk.actors.tier_two.slots_in_flight import blocks_in_flight, states_in_flight
-from draftwerk.speculative.rounds import NO_DRAFT, Decision, Round, StepReport, Verdict
+from draftwerk.speculative.rounds import NO_DRAFT, Decision, Round, Verdict
+from draftwerk.speculative.row_parts.step_report import StepReport
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits
 from tests.speculative.scheduling.scheduler_world import World

@@ -1,6 +1,6 @@
 """The draft head's nodes become drafts: ranked with the noise, deep only below right tokens."""
 
-from draftwerk.speculative.rounds import HeadNode
+from draftwerk.speculative.row_parts.feedback import HeadNode
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.acceptance import (
     AcceptanceStats,

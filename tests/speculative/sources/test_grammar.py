@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from draftwerk.speculative.rounds import Feedback
+from draftwerk.speculative.row_parts.feedback import Feedback
 from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance
 from draftwerk.speculative.sources.grammar import GrammarSource
 from draftwerk.speculative.sources.registry import NUMBERS, PRIORS

@@ -5,13 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from draftwerk.speculative.rounds import (
-    NOTHING_LEARNED,
-    Feedback,
-    HeadNode,
-    NewSequence,
-    TokenTopK,
-)
+from draftwerk.speculative.rounds import NewSequence
+from draftwerk.speculative.row_parts.feedback import NOTHING_LEARNED, Feedback, HeadNode, TokenTopK
 from draftwerk.speculative.sampling import Grammar, Sampling
 from draftwerk.speculative.sources.acceptance import (
     BUCKETS,

@@ -5,7 +5,7 @@ from math import log
 
 import pytest
 
-from draftwerk.speculative.rounds import LOSS_NATS
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS
 from draftwerk.speculative.sampling import Sampling, gumbel
 from draftwerk.speculative.sources.sequence_noise import GREEDY, SHARPNESS, SequenceNoise
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.rounds import LOSS_NATS, TokenTopK
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS, TokenTopK
 from draftwerk.speculative.sampling import Sampling, choose, gumbels
 from draftwerk.speculative.sources import recycle
 from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance

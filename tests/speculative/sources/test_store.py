@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.rounds import TokenTopK
+from draftwerk.speculative.row_parts.feedback import TokenTopK
 from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance
 from draftwerk.speculative.sources.ngram_index import PAD, SequenceText
 from draftwerk.speculative.sources.registry import NUMBERS, PRIORS

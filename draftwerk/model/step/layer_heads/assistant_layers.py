@@ -14,7 +14,8 @@ from draftwerk.model.step.layer_heads.eagle import RowProduct
 from draftwerk.model.step.layer_heads.head_chain import HeadChain, grow_chains
 from draftwerk.model.step.layer_heads.layer_head import RankTokens
 from draftwerk.model.step.layer_heads.mtp import HiddenForward
-from draftwerk.speculative.rounds import NO_DRAFT, HeadNode
+from draftwerk.speculative.rounds import NO_DRAFT
+from draftwerk.speculative.row_parts.feedback import HeadNode
 
 Scored = tuple[Tensor, Sequence[Sequence[int]]]
 """Scores [n, m], and the tokens that each row's are of."""

@@ -21,7 +21,7 @@ from draftwerk.model.draft_head.tree import BEST, LOOKED, Start
 from draftwerk.model.reference.rotation import Rotaries, Rotation
 from draftwerk.model.step.layer_heads.block_paths import BlockGuesses, block_tree
 from draftwerk.model.step.layer_heads.eagle import RowProduct
-from draftwerk.speculative.rounds import HeadNode
+from draftwerk.speculative.row_parts.feedback import HeadNode
 
 if TYPE_CHECKING:
     from draftwerk.model.checkpoint.config import ModelConfig

@@ -11,7 +11,7 @@ from draftwerk.model.draft_head.tree import CHANCE_MIN, EXPANDED, Start, rank_lo
 from draftwerk.model.reference.sampler import TopTokens
 from draftwerk.model.step.layer_heads.layer_head import RankTokens
 from draftwerk.speculative.parameters.elementary import exp
-from draftwerk.speculative.rounds import HeadNode
+from draftwerk.speculative.row_parts.feedback import HeadNode
 
 Followers = Callable[[int, int], TopTokens]
 """A function of a place, by row, and the token before it: the best tokens there."""

@@ -7,7 +7,7 @@ from torch import Tensor
 from draftwerk.model.draft_head.tree import BEST, CHANCE_MIN, LEVELS, LOOKED, Start, rank_losses
 from draftwerk.model.reference.sampler import TopTokens
 from draftwerk.speculative.parameters.elementary import exp
-from draftwerk.speculative.rounds import HeadNode
+from draftwerk.speculative.row_parts.feedback import HeadNode
 
 
 class HeadChain:

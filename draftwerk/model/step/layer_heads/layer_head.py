@@ -17,7 +17,8 @@ from draftwerk.model.draft_head.head_windows import BLOCK_SIZE, HeadWindow, Head
 from draftwerk.model.draft_head.tree import LEVELS, Start
 from draftwerk.model.reference.sampler import TopTokens
 from draftwerk.model.step.layer_heads.head_chain import HeadChain, grow_chains
-from draftwerk.speculative.rounds import LOSS_NATS, NO_DRAFT, HeadNode
+from draftwerk.speculative.rounds import NO_DRAFT
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS, HeadNode
 
 
 class HeadLayer(Protocol):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftwerk.model.reference.sampler import LOSS_MAX, TopTokens
 from draftwerk.model.step.layer_heads.block_paths import Followers
-from draftwerk.speculative.rounds import LOSS_NATS
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS
 
 
 class PathSelector:

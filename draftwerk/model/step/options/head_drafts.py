@@ -18,8 +18,8 @@ from draftwerk.speculative.options.beams.survivors import (
     VerifiedBranch,
     unexpanded_survivors,
 )
-from draftwerk.speculative.rounds import HeadNode
 from draftwerk.speculative.row_parts.beam_rows import HeadCandidates
+from draftwerk.speculative.row_parts.feedback import HeadNode
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 
 

@@ -6,7 +6,8 @@ from draftwerk.model.step.backend import Backend
 from draftwerk.model.step.row_walk import RowPlan, RowWalk
 from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.model.step.target_runner import RowOutputs, StepOption, StepProgress
-from draftwerk.speculative.rounds import ChosenLogprob, Draft, Row
+from draftwerk.speculative.rounds import Draft, Row
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 from draftwerk.speculative.sampling import Sampling
 
 LogprobQuestion = tuple[int, int, int]

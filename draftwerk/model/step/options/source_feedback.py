@@ -11,7 +11,7 @@ from draftwerk.model.step.backend import Backend
 from draftwerk.model.step.row_walk import RowPlan, RowWalk, topk_rows
 from draftwerk.model.step.target_runner import StepOption, StepProgress
 from draftwerk.model.text.grammar import BadGrammar
-from draftwerk.speculative.rounds import NOTHING_LEARNED, Feedback, TokenTopK
+from draftwerk.speculative.row_parts.feedback import NOTHING_LEARNED, Feedback, TokenTopK
 
 
 @dataclass(slots=True, frozen=True)

@@ -8,7 +8,7 @@ from draftwerk.speculative.load.tally import Tally
 from draftwerk.speculative.options.beams.decisions import Hypothesis
 from draftwerk.speculative.options.beams.search import BeamSearch
 from draftwerk.speculative.requests.further_outputs import FurtherOutputs
-from draftwerk.speculative.rounds import ChosenLogprob
+from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 from draftwerk.speculative.sequence import Sequence, SequenceProgress, with_outputs
 
 

@@ -1,6 +1,6 @@
 """Prompts with segments that cannot be served."""
 
-from draftwerk.speculative.opening import MemorySizes
+from draftwerk.speculative.load.size_limits import MemorySizes
 from draftwerk.speculative.options.blend.rules import BEGINNING
 from draftwerk.speculative.request import EncodedRequest
 

@@ -22,7 +22,8 @@ from draftwerk.speculative.options.service.round_sizes import is_revised, revise
 from draftwerk.speculative.options.service.round_times import RoundTimes
 from draftwerk.speculative.options.service.run_ahead import PlanBehind, may_run_ahead
 from draftwerk.speculative.options.service.slo_times import decoding_rows, slack_rounds
-from draftwerk.speculative.rounds import Round, StepReport
+from draftwerk.speculative.rounds import Round
+from draftwerk.speculative.row_parts.step_report import StepReport
 from draftwerk.speculative.running_set import RunningSet
 from draftwerk.speculative.scheduler import Policy
 from draftwerk.speculative.sequence import RoundPlan, Sequence, SequenceProgress

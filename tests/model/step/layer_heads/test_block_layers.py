@@ -9,7 +9,7 @@ import torch
 from draftwerk.model.draft_head import head_windows
 from draftwerk.model.step.layer_heads import block_layers
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.rounds import LOSS_NATS, HeadNode
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS, HeadNode
 from draftwerk.speculative.sampling import Sampling, gumbels
 from draftwerk.speculative.sources.sequence_noise import SHARPNESS
 from tests.support.dflash_models import BLOCK, HEAD, SECOND, DFlashOracle

@@ -12,7 +12,8 @@ from draftwerk.model.checkpoint.eagle_config import LAYER_IDS
 from draftwerk.model.draft_head.tree import LEVELS
 from draftwerk.model.step.layer_heads.mtp import VOCABULARY_MAX
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.rounds import LOSS_NATS, NO_FEEDBACK, Draft
+from draftwerk.speculative.rounds import NO_FEEDBACK, Draft
+from draftwerk.speculative.row_parts.feedback import LOSS_NATS
 from draftwerk.speculative.sampling import Sampling
 from tests.support.assistant_models import HEAD as ASSISTANT
 from tests.support.assistant_models import AssistantOracle

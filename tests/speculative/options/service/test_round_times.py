@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.service.round_times import RoundTimes
-from draftwerk.speculative.rounds import NO_DRAFT, Decision, StepReport, Verdict
+from draftwerk.speculative.rounds import NO_DRAFT, Decision, Verdict
+from draftwerk.speculative.row_parts.step_report import StepReport
 from tests.speculative.options.service.test_slo_times import submit, world_of
 from tests.speculative.scheduling.scheduler_world import World
 
