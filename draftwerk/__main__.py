@@ -171,15 +171,6 @@ def rm_command(parsed: dict[str, Any]) -> int:
     return remove(parsed["models"])
 
 
-def verify_command(parsed: dict[str, Any]) -> int:
-    """Ask a server whether texts are what its model gives."""
-    from draftwerk.api.cli.arguments import server_url
-    from draftwerk.api.cli.verify_command import verify
-
-    key = parsed["api_key"] or os.environ.get("OPENAI_API_KEY", "")
-    return verify(parsed["file"], server_url(parsed["url"]), key, parsed["picture"])
-
-
 def cache_command(parsed: dict[str, Any]) -> int:
     """List what is kept on disk, or clear it."""
     from draftwerk.assembly.cache_commands import cache_files
@@ -189,7 +180,6 @@ def cache_command(parsed: dict[str, Any]) -> int:
 
 COMMANDS: dict[str, Callable[[dict[str, Any]], int]] = {
     "serve": serve_command,
-    "verify": verify_command,
     "chat": chat_command,
     "doctor": doctor_command,
     "pull": pull_command,

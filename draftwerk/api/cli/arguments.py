@@ -37,7 +37,6 @@ def parser() -> argparse.ArgumentParser:
     _add_pull(commands.add_parser("pull", help="fetch a model from a hub, or go on fetching it"))
     _add_models(commands.add_parser("models", help="list the models that were pulled"))
     _add_rm(commands.add_parser("rm", help="remove models that were pulled"))
-    _add_verify(commands.add_parser("verify", help="verify texts by their receipts"))
     _add_cache(commands.add_parser("cache", help="list what is kept on disk, or clear it"))
     for name, sentence in COMMANDS.items():
         commands.add_parser(name, help=sentence)
@@ -152,19 +151,6 @@ def _add_pull(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "model", metavar="NAME", help="org/name, org/name-GGUF:Q4_K_M, or org/name/file.gguf"
     )
-
-
-def _add_verify(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", metavar="FILE", help="of receipts, or replies; - reads input")
-    command.add_argument(
-        "--picture",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a picture that receipts name; may be repeated",
-    )
-    command.add_argument("--url", default=DEFAULT_URL, help=f"the server (default: {DEFAULT_URL})")
-    command.add_argument("--api-key", default="", metavar="KEY", help="or $OPENAI_API_KEY")
 
 
 def _add_cache(command: argparse.ArgumentParser) -> None:

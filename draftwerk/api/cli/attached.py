@@ -11,12 +11,13 @@ COMMANDS = {
     "loadtest": "measure any OpenAI-compatible server under load",
     "quantise": "write a model's weights in fewer bits",
     "replay": "send a record again; tell texts that changed",
+    "verify": "verify texts by their receipts",
 }
 """Commands that take their words as they are, and what `--help` says of each."""
 FOLDERS = {
     **dict.fromkeys(("cluster", "replicas"), "cluster"),
     **dict.fromkeys(("approximation-trial", "blend-trial", "fingerprint-trial"), "tools"),
-    **dict.fromkeys(("loadtest", "quantise", "replay"), "tools"),
+    **dict.fromkeys(("loadtest", "quantise", "replay", "verify"), "tools"),
 }
 """The folder of a clone in which the package is that brings each."""
 

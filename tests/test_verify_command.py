@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from draftwerk.api.cli.verify_command import BODY_MAX, verify
 from draftwerk.settings.setting_fields import ConfigError
+from draftwerk_tools.verify_command import BODY_MAX, verify
 
 BODIES: list[dict[str, Any]] = []
 

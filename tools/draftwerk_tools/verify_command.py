@@ -1,6 +1,7 @@
 """`draftwerk verify`: asks a server whether receipts are what its model gives."""
 
 import json
+import os
 import sys
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
@@ -11,11 +12,31 @@ from typing import Any, cast
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from draftwerk.api.cli.arguments import DEFAULT_URL, server_url
+from draftwerk.api.cli.command_parser import Parser
 from draftwerk.settings.setting_fields import ConfigError
 
 TIMEOUT_S = 3600
 BODY_MAX = 2**19
 """Bytes of receipts that are sent at once, unless one alone has more."""
+
+
+def main(words: Sequence[str]) -> int:
+    """Verify receipts; returns the exit code."""
+    parser = Parser(prog="draftwerk verify")
+    parser.add_argument("file", metavar="FILE", help="of receipts, or replies; - reads input")
+    parser.add_argument(
+        "--picture",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a picture that receipts name; may be repeated",
+    )
+    parser.add_argument("--url", default=DEFAULT_URL, help=f"the server (default: {DEFAULT_URL})")
+    parser.add_argument("--api-key", default="", metavar="KEY", help="or $OPENAI_API_KEY")
+    given = parser.parse_args(words)
+    key = given.api_key or os.environ.get("OPENAI_API_KEY", "")
+    return verify(given.file, server_url(given.url), key, given.picture)
 
 
 def verify(source: str, url: str, api_key: str, pictures: Sequence[str] = ()) -> int:
