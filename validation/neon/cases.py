@@ -154,8 +154,10 @@ def drafting(script: Script, pool: Pool) -> Iterator[tuple[str, bytes]]:
     embedding, lm_head, states = normal(300, 56), normal(300, 56), normal(9, 56)
     step = NativeStep(head, embedding, lm_head, pool)
     starts = [
-        Start(state, 31 * row, 40 + row, SequenceNoise(Sampling(seed=row, temperature=row % 2)))
-        for row, state in enumerate(states)
+        Start(
+            states, row, 31 * row, 40 + row, SequenceNoise(Sampling(seed=row, temperature=row % 2))
+        )
+        for row in range(len(states))
     ]
     arguments = arguments_of(starts)
     script.draft(head, embedding, lm_head, states, list(arguments), pool)

@@ -54,14 +54,14 @@ class TreeLayout:
 
     def _tree(self, numbers: Sequence[int]) -> tuple[HeadNode, ...]:
         """Return the nodes in use; parents are named by slots, and then by index among these."""
-        indices, found = {-1: -1}, list[HeadNode]()
-        for slot, begin in enumerate(range(0, len(numbers), self.fields)):
-            node = numbers[begin : begin + self.fields]
-            if node[PARENT] != NO_NODE:
+        indices, found, fields, losses = {-1: -1}, list[HeadNode](), self.fields, self.losses
+        for slot, parent in enumerate(numbers[PARENT::fields]):
+            if parent != NO_NODE:
+                node = numbers[slot * fields : (slot + 1) * fields]
+                best, lost = tuple(node[BEST_TOKENS:losses]), tuple(node[losses:])
+                if best[-1] < 0:  # fewer are known
+                    best = tuple([token for token in best if token >= 0])
+                    lost = lost[: len(best)]
                 indices[slot] = len(found)
-                best = [token for token in node[BEST_TOKENS : self.losses] if token >= 0]
-                losses = node[self.losses : self.losses + len(best)]
-                found.append(
-                    HeadNode(indices[node[PARENT]], node[TOKEN], tuple(best), tuple(losses))
-                )
+                found.append(HeadNode(indices[parent], node[TOKEN], best, lost))
         return tuple(found)

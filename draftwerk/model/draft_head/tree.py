@@ -49,8 +49,10 @@ UNREAD = TextPages(None, 0, (), ())
 class Start(NamedTuple):
     """Where a row's guesses begin."""
 
-    state: Tensor
-    """[H] float32: behind the last token but one, as the target's head reads it."""
+    states: Tensor
+    """[n, H] float32: behind the last tokens but one, as the target's head reads them."""
+    row: int
+    """Which of them; a tensor of its own takes longer to make than what is done with it."""
     token: int
     """The last token."""
     position: int
@@ -58,6 +60,11 @@ class Start(NamedTuple):
     noise: SequenceNoise
     sequence_id: int = 0
     text: TextPages = UNREAD
+
+    @property
+    def state(self) -> Tensor:
+        """The one where the row begins, [H]."""
+        return self.states[self.row]
 
 
 class _Open(NamedTuple):

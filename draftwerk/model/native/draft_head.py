@@ -120,9 +120,11 @@ def arguments_of(starts: Sequence[Start]) -> Array[TreeStart]:
     """Return what the kernels read of the rows; their states must live on meanwhile."""
     arguments = (TreeStart * len(starts))()
     for to, one in zip(arguments, starts, strict=True):
-        if one.state.dtype != torch.float32 or not one.state.is_contiguous():
+        states, (count, hidden) = one.states, one.states.shape
+        if states.dtype != torch.float32 or not states.is_contiguous() or not one.row < count:
             raise ValueError("states must be contiguous float32")
-        to.state, to.token, to.position = one.state.data_ptr(), one.token, one.position
+        to.state = states.data_ptr() + 4 * hidden * one.row
+        to.token, to.position = one.token, one.position
         to.seed, to.branch = one.noise.seed & SEED_MASK, one.noise.branch
         to.sampled, to.scale = one.noise.sampled, one.noise.scale
     return arguments

@@ -113,7 +113,8 @@ def test_a_tree_grown_natively_is_the_one_grown_level_by_level(directory, rows, 
     for turn in range(20 + 200 // rows):  # the greatest trees are rare
         starts = [
             Start(
-                torch.randn(32, generator=noise),
+                torch.randn(1, 32, generator=noise),
+                0,
                 (7 * row + turn) % VOCAB,
                 20 + turn,
                 SequenceNoise(sampling),
@@ -134,10 +135,8 @@ def test_a_tree_grown_natively_is_the_one_grown_level_by_level(directory, rows, 
 def test_nodes_are_a_tree_whose_nodes_follow_their_parents(directory, sampling):
     step, sequence_noise = step_of(directory), SequenceNoise(sampling)
     noise = torch.Generator().manual_seed(5)
-    starts = [
-        Start(torch.randn(32, generator=noise), 3 + row, 20 + row, sequence_noise)
-        for row in range(3)
-    ]
+    all_states = torch.randn(3, 32, generator=noise)
+    starts = [Start(all_states, row, 3 + row, 20 + row, sequence_noise) for row in range(3)]
     found = step.propose(starts, LEVELS)
     assert [head_tree[0].token for head_tree in found] == [3, 4, 5]
     for start, head_tree in zip(starts, found, strict=True):

@@ -52,7 +52,8 @@ def starts(seed: int, count: int, sharp: float) -> list[Start]:
     noise, rng = torch.Generator().manual_seed(seed), Random(seed)
     return [
         Start(
-            torch.randn(32, generator=noise) * sharp,
+            torch.randn(1, 32, generator=noise) * sharp,
+            0,
             rng.randrange(VOCAB),
             rng.randrange(2000),
             SequenceNoise(SAMPLINGS[row % len(SAMPLINGS)]),
@@ -62,7 +63,7 @@ def starts(seed: int, count: int, sharp: float) -> list[Start]:
 
 
 def moved(rows: list[Start]) -> list[Start]:
-    return [row._replace(state=row.state.to(DEVICE)) for row in rows]
+    return [row._replace(states=row.states.to(DEVICE)) for row in rows]
 
 
 def test_a_step_is_the_twins(directory):

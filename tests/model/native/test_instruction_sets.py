@@ -254,7 +254,9 @@ def test_draft_heads(pools: list[Pool]) -> None:
     assert same_bits(first.states, second.states)
     assert first[1:] == second[1:]
     starts = [
-        Start(state, token, 40 + token, SequenceNoise(Sampling(seed=token, temperature=token % 2)))
-        for state, token in zip(states, tokens, strict=True)
+        Start(
+            states, row, token, 40 + token, SequenceNoise(Sampling(seed=token, temperature=row % 2))
+        )
+        for row, token in enumerate(tokens)
     ]
     assert steps[0].propose(starts, 3) == steps[1].propose(starts, 3)

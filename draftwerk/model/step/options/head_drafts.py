@@ -41,6 +41,8 @@ class HeadDrafts(StepOption):
     def draft_next(self, step: StepProgress) -> None:
         """Add trees and candidates to decisions; trees that were presampled are kept."""
         wanting = [walk for walk in step.walks if walk.plan.draft.wants_levels]
+        if not wanting:
+            return
         ahead = [walk for walk in wanting if walk.plan.decides and walk.goes_on]
         places = 0
         for walk, tree in _trees(self.head, ahead, step.presampled, self.pages):
@@ -70,7 +72,8 @@ def _trees(
     states, noise = head.states, fastest()
     starts = [
         Start(
-            states[walk.place],
+            states,
+            walk.place,
             walk.tokens[-1],
             walk.plan.row.stop + len(walk.tokens),
             SequenceNoise(walk.plan.sequence.sampling, noise),
@@ -80,8 +83,11 @@ def _trees(
         for walk in missing
     ]
     budgets = [*map(_budget, missing)]
-    trees = head.step.propose(starts, max(budgets))
-    yield from zip(missing, map(within, trees, budgets), strict=True)
+    most = max(budgets)
+    for walk, budget, tree in zip(
+        missing, budgets, head.step.propose(starts, most), strict=True
+    ):
+        yield walk, tree if budget == most else within(tree, budget)
 
 
 def _budget(walk: RowWalk) -> int:
