@@ -52,7 +52,7 @@ class Start(NamedTuple):
     states: Tensor
     """[n, H] float32: behind the last tokens but one, as the target's head reads them."""
     row: int
-    """Which of them; a tensor of its own takes longer to make than what is done with it."""
+    """Its index; a tensor of its own takes longer to make than what is done with it."""
     token: int
     """The last token."""
     position: int

@@ -1,7 +1,7 @@
 """The controller (draft-length policy): acceptance statistics, and how many drafts pay."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
@@ -33,8 +33,7 @@ UNREAD_MAX = 16
 """Tokens that the draft model may have to read before its chain without taking longer for it."""
 
 
-@dataclass(slots=True, frozen=True)
-class RoundLoad:
+class RoundLoad(NamedTuple):
     """A round before anything is drafted."""
 
     token_count: int
@@ -46,8 +45,7 @@ class RoundLoad:
     """One token of each such row, with its context; prompts are left out."""
 
 
-@dataclass(slots=True, frozen=True)
-class RowTree:
+class RowTree(NamedTuple):
     """One row's draft tree before the draft model's tokens are added."""
 
     tree: DraftTree

@@ -1,10 +1,10 @@
 """Draft policies: which sources run, how much the draft model is asked for, what is verified."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from draftwerk.speculative.drafting.budget import BudgetChoice, CandidateNodes, DraftShare
 from draftwerk.speculative.drafting.controller import Controller
-from draftwerk.speculative.drafting.prepared import Prepared
+from draftwerk.speculative.drafting.prepared import DraftedRow, Prepared
 from draftwerk.speculative.drafting.rationing import Candidates, ChosenRows, DraftRationing
 from draftwerk.speculative.rounds import Draft
 from draftwerk.speculative.sources.acceptance import kind
@@ -63,39 +63,46 @@ def _learn_savings(
     The head's save what the same tokens would have taken longer in a round without them, and so do
     the sources'. While a long prompt is not indexed, its sources have nothing to be judged by.
     """
-    heads, sources = list[DraftShare](), list[DraftShare]()
-    for row, one, nodes in zip(prepared.rows, candidates, choice.nodes, strict=True):
-        owners = row.row_tree.tree.owners
-        of_head = [node for node in nodes if owners[node] == NUMBERS["head"]]
-        of_sources = [node for node in nodes if owners[node] not in MODELS]
-        heads.append(choice.share(one, of_head))
-        sources.append(choice.share(one, of_sources))
-    saved = (_saved(prepared, choice, shares) for shares in (sources, heads))
-    for row, source_tokens, head_tokens in zip(prepared.rows, *saved, strict=True):
-        if row.asked and not row.sequence.text.pending:
-            row.sequence.savings.learn(source_tokens)
-        if row.sequence.has_head_tree:
-            row.sequence.head_savings.learn(head_tokens)
+    drafted = [*zip(prepared.rows, candidates, choice.nodes, strict=True)]
+    # What no row has asked is not looked for: this runs behind every step that drafts.
+    asked = [each for each in drafted if each[0].asked]
+    grown = [each for each in drafted if each[0].sequence.has_head_tree]
+    for row, tokens in _saved(prepared, choice, asked, SOURCES):
+        if not row.sequence.text.pending:
+            row.sequence.savings.learn(tokens)
+    for row, tokens in _saved(prepared, choice, grown, HEAD):
+        row.sequence.head_savings.learn(tokens)
 
 
 def _saved(
-    prepared: Prepared, choice: BudgetChoice, shares: Sequence[DraftShare]
-) -> Sequence[float]:
-    """Return what each row's share of the drafts saves, in tokens of a round without any."""
+    prepared: Prepared,
+    choice: BudgetChoice,
+    drafted: Sequence[tuple[DraftedRow, CandidateNodes, list[int]]],
+    owners: frozenset[int],
+) -> Iterator[tuple[DraftedRow, float]]:
+    """Yield what each row's drafts of some owners save, in tokens of a round without any."""
+    if not drafted:
+        return
+    shares = list[DraftShare]()
+    for row, candidates, nodes in drafted:
+        owner_of = row.row_tree.tree.owners
+        shares.append(choice.share(candidates, [n for n in nodes if owner_of[n] in owners]))
     whole = DraftShare(sum(share.gain for share in shares), sum(share.ms for share in shares))
     value = choice.token_ms(prepared.load.row_count, whole)
-    return [(share.gain * value - share.ms) / prepared.token_ms for share in shares]
+    for (row, *_), share in zip(drafted, shares, strict=True):
+        yield row, (share.gain * value - share.ms) / prepared.token_ms
 
 
-MODELS = {NUMBERS["head"], NUMBERS["draft"]}
-"""Sources that a device works for."""
+HEAD = frozenset({NUMBERS["head"]})
+SOURCES = frozenset(NUMBERS.values()) - HEAD - {NUMBERS["draft"]}
+"""Sources that no device works for."""
 DRAFT_KIND = kind(NUMBERS["draft"], 0)
 
 
 def candidate_nodes(prepared: Prepared, model_drafts: tuple[Draft, ...]) -> list[CandidateNodes]:
     """Merge the draft model's drafts into the rows' trees; return what may be chosen of each."""
     for row in prepared.rows:
-        if row.sequence.takes_model:
+        if row.sequence.takes_model and model_drafts[row.place].tokens:
             _add_draft(row.row_tree.tree, model_drafts[row.place])
     return [row.row_tree.candidate_nodes() for row in prepared.rows]
 

@@ -143,7 +143,8 @@ class Proposer:
         if prepared.load is NO_ROUND:
             return tuple(prepared.blank)
         longest = max((len(draft.tokens) for draft in model_drafts), default=0)
-        self._controller.learn_model(longest, model_ms, prepared.unread(model_drafts))
+        if longest or model_ms:
+            self._controller.learn_model(longest, model_ms, prepared.unread(model_drafts))
         begun = self._now()
         drafts = self._policy.select(prepared, model_drafts, model_ms)
         if prepared.steady:

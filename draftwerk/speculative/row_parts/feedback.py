@@ -23,7 +23,7 @@ class HeadNode(Plain, frozen=True):
     token: int
     best: tuple[int, ...]
     losses: tuple[int, ...]
-    """As in `TokenTopK`."""
+    """As in `TokenTopK`; the noise of their place has ranked them."""
 
 
 class Feedback(Plain, frozen=True):

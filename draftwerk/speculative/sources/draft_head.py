@@ -42,7 +42,9 @@ class HeadSource(DraftSource):
             depth = tree.depths[index] + 1 if index >= 0 else 0
             if index >= -1 and depth < depth_max:
                 width = WIDTHS[depth] if depth < len(WIDTHS) else 1
-                self._ranking.add(tree, index, position + depth, node.best, node.losses, width)
+                # The device has ranked them with the same noise: others are not among the best.
+                best, losses = node.best[:width], node.losses[:width]
+                self._ranking.add(tree, index, position + depth, best, losses, width)
 
 
 def node_levels(head_tree: Iterable[HeadNode]) -> list[int]:

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from draftwerk.speculative.sources.acceptance import kind
+from draftwerk.speculative.sources.acceptance import DEPTHS, kind
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from draftwerk.speculative.sources.tree import DraftTree
 
@@ -16,13 +16,13 @@ SAMPLED_BANDS = (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 class Ranking:
     """How one source ranks for one sequence: the best apart from the others, by bands of scores."""
 
-    __slots__ = ("_bands", "_first", "_noise", "_source")
+    __slots__ = ("_bands", "_first", "_noise", "_others")
 
     def __init__(self, source: int, noise: SequenceNoise) -> None:
-        self._source = source
         self._noise = noise
         self._bands = SAMPLED_BANDS if noise.sampled else GREEDY_BANDS
-        self._first = 2 * BANDS if noise.sampled else 0
+        self._first = kind(source, 2 * BANDS if noise.sampled else 0)
+        self._others = self._first + BANDS * DEPTHS
 
     def add(
         self,
@@ -34,11 +34,10 @@ class Ranking:
         width: int,
     ) -> list[tuple[int, int]]:
         """Add the `width` best of the tokens below a node; return (node, token)."""
-        added: list[tuple[int, int]] = []
-        ranked = self._noise.ranked(position, tokens, losses)
-        for rank, (score, token) in enumerate(ranked[:width]):
-            bucket = self._first + min(rank, 1) * BANDS + bisect_right(self._bands, score)
-            node = tree.add(parent, token, kind(self._source, bucket))
+        added, first, bands = list[tuple[int, int]](), self._first, self._bands
+        for score, token in self._noise.ranked(position, tokens, losses)[:width]:
+            node = tree.add(parent, token, first + DEPTHS * bisect_right(bands, score))
+            first = self._others
             if node >= 0:
                 added.append((node, token))
         return added

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from draftwerk.speculative.rounds import NO_DRAFT, Draft, Row
 from draftwerk.speculative.sources.acceptance import (
     DEPTHS,
+    PER_SOURCE,
     AcceptanceStats,
     SequenceAcceptance,
-    source_of,
 )
 
 PREDICTION = "prediction"
@@ -60,7 +60,7 @@ class DraftTree:
         """Add a node under `parent` (-1 is the root) and return it, or -1 if the tree is full."""
         depth = self.depths[parent] + 1 if parent >= 0 else 0
         cell = kind + (depth if depth < DEPTHS else DEPTHS - 1)
-        source = source_of(kind)
+        source = cell // PER_SOURCE
         chance = self.acceptance.chances[cell] * self._factors[source]
         if chance > CHANCE_MAX:
             chance = CHANCE_MAX
@@ -87,9 +87,8 @@ class DraftTree:
 
     def add_chain(self, parent: int, tokens: Sequence[int], kind: int) -> None:
         """Add a path below `parent`, as far as there is room."""
-        add = self.add
         for token in tokens:
-            parent = add(parent, token, kind)
+            parent = self.add(parent, token, kind)
             if parent < 0:
                 return
 

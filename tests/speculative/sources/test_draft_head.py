@@ -63,7 +63,7 @@ def test_what_follows_a_token_that_found_no_room_is_left_out():
 def test_candidates_are_ranked_with_the_noise_of_their_place():
     """Of equally likely successors the target chooses the one with the most noise."""
     key = SequenceNoise(Sampling(seed=5))
-    even = HeadNode(-1, 9, tuple(range(10, 26)), (40,) * 16)
-    tree = proposed((even,), key=key)
-    best = max(even.best, key=lambda token: key.of_tokens(2, [token])[0])
-    assert tree.tokens[0] == best
+    ranked = sorted(range(10, 26), key=lambda token: -key.of_tokens(2, [token])[0])
+    tree = proposed((HeadNode(-1, 9, tuple(ranked), (40,) * 16),), key=key)
+    assert tree.tokens == ranked[: WIDTHS[0]]
+    assert tree.scores[0] == max(tree.scores) > min(tree.scores)

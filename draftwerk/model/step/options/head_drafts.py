@@ -84,9 +84,7 @@ def _trees(
     ]
     budgets = [*map(_budget, missing)]
     most = max(budgets)
-    for walk, budget, tree in zip(
-        missing, budgets, head.step.propose(starts, most), strict=True
-    ):
+    for walk, budget, tree in zip(missing, budgets, head.step.propose(starts, most), strict=True):
         yield walk, tree if budget == most else within(tree, budget)
 
 
