@@ -36,7 +36,7 @@ from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.requests.audit import Audit
 from draftwerk.actors.requests.ledger import Ledger
 from draftwerk.actors.texts.text_tools import TextTools
-from draftwerk.actors.tokenizer import TextLimits, Tokenizer
+from draftwerk.actors.tokenizer import Tokenizer
 from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools, KindSizes
@@ -44,7 +44,7 @@ from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.roofline import Roofline
 from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
-from draftwerk.speculative.load.size_limits import MemorySizes
+from draftwerk.speculative.load.size_limits import MemorySizes, RequestSizes
 from draftwerk.speculative.load.stats import SchedulerStats
 from draftwerk.speculative.request import CHOICES_MAX
 from draftwerk.speculative.rounds import Proposal, Verdict
@@ -213,11 +213,8 @@ class Pipeline:
             to_cache,
             to_ledger,
             parts.text,
-            TextLimits(
-                parts.tokens_max,
-                memory=memory_sizes(parts, pools),
-                checks=parts.options.checks,
-            ),
+            parts.options.check,
+            RequestSizes(parts.tokens_max, parts.text.vocab_size, memory_sizes(parts, pools)),
             parts.worker,
             parts.trace,
         )

@@ -175,6 +175,11 @@ class EncodedRequest(EngineRequest, frozen=True, kw_only=True):
     """The times of a first submission: when tokenizing began and ended."""
 
     @property
+    def known_count(self) -> int:
+        """Tokens of the prompt, and of a half-written reply behind it."""
+        return len(self.tokens) + len(self.options.written.tokens)
+
+    @property
     def texts(self) -> list[int]:
         """The choices that are generated: those that have not ended, or a beam search as one."""
         if self.options.beam_width > 1:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.tables import BlockNamer, NameSalt
 from draftwerk.speculative.load.occupancy import Occupancy
-from draftwerk.speculative.load.size_limits import MemorySizes, RoundLimits
+from draftwerk.speculative.load.size_limits import RequestSizes, RoundLimits
 from draftwerk.speculative.load.stats import SchedulerStats
 from draftwerk.speculative.request import EncodedRequest, sequence_request
 from draftwerk.speculative.requests.times import SequenceTimes
@@ -34,10 +34,8 @@ AGING_ROUNDS = 256
 Extension = Callable[["SequenceFactory", EncodedRequest, Sequence], Sequence]
 """An option: returns the text extended by it, or as it is where the request does not ask for it."""
 
-
-RequestCheck = Callable[[EncodedRequest, int, MemorySizes], tuple[str, str] | None]
-"""Returns why a request that may generate so many tokens cannot be served, and the field to blame;
-None if an option has nothing against it."""
+RequestCheck = Callable[[EncodedRequest, RequestSizes], None]
+"""Raises RefusedError for a request that cannot be served."""
 
 
 @dataclass(slots=True)

@@ -123,8 +123,8 @@ class OptionSet:
 
     extensions: Callable[[StepCost, RoundLimits], tuple[Extension, ...]]
     """Options that extend a text, where its request asks for them."""
-    checks: tuple[RequestCheck, ...]
-    """Options that refuse requests before these are queued."""
+    check: RequestCheck
+    """Refuses requests before they are queued."""
     policy: Callable[[], PolicyFactory]
     """Returns the policy of all schedulers of an engine, one after another."""
 

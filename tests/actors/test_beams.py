@@ -10,8 +10,8 @@ import pytest
 from draftwerk.actors.engine import running
 from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed
 from draftwerk.cache.kinds.recurrent_states import StateSlots
-from draftwerk.speculative.load.size_limits import MemorySizes
-from draftwerk.speculative.options.beams.beam_refusals import beam_refusal
+from draftwerk.speculative.load.size_limits import MemorySizes, RefusedError, RequestSizes
+from draftwerk.speculative.options.beams.beam_refusals import check_beam
 from draftwerk.speculative.request import EncodedRequest, Options, Speculation
 from draftwerk.speculative.sampling import Grammar, Sampling
 from draftwerk.speculative.scheduler import RoundLimits
@@ -173,8 +173,9 @@ def test_logprobs_under_a_grammar_are_refused() -> None:
     request = EncodedRequest(
         request_id="r", tokens=(1, 2, 3, 4, 5), options=changed(sampling=sampling)
     )
-    refusal = beam_refusal(request, 10, MemorySizes(blocks=(24, 4), round_max=256))
-    assert refusal is not None and refusal[1] == "logprobs"
+    with pytest.raises(RefusedError) as refusal:
+        check_beam(request, RequestSizes(15, 257, MemorySizes(blocks=(24, 4), round_max=256)))
+    assert refusal.value.field == "logprobs"
 
 
 @on_both_loops

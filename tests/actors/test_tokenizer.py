@@ -1,6 +1,5 @@
 """The tokenizer: what fits goes on in order, what does not is refused by the name of its field."""
 
-import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,9 @@ from draftwerk.actors.devices.device import ThreadWorker
 from draftwerk.actors.events.client_events import Failed
 from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import CacheMessage, Cancel, RouterMessage, Submit, TokenizerMessage
-from draftwerk.actors.tokenizer import TEXTS_AT_ONCE, TextLimits, Tokenizer, check_fits
+from draftwerk.actors.tokenizer import TEXTS_AT_ONCE, Tokenizer
+from draftwerk.speculative.load.size_limits import RequestSizes
+from draftwerk.speculative.options.all_options import check_request
 from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.request import EncodedRequest, Options, Speculation
 from draftwerk.speculative.requests.client_prompts import RETRY_MS, Chat, ChatMessage, Prompt
@@ -27,7 +28,7 @@ from tests.support.waiting import AtOnce
 R = TypeVar("R")
 
 PLAIN = Options(sampling=Sampling())
-LIMITS = TextLimits(context_max=10, encode_s=DEADLINE_S)
+SIZES = RequestSizes(context_max=10, vocab_size=257)
 
 
 @dataclass
@@ -54,8 +55,8 @@ def handled(
     *messages: TokenizerMessage,
     worker: object = None,
     text: object = None,
-    limits: TextLimits = LIMITS,
     backend: str = "asyncio",
+    **limits: float,
 ) -> tuple[list[CacheMessage], list[RouterMessage]]:
     """Run a tokenizer over some messages; returns (what went on, what was refused)."""
 
@@ -73,8 +74,10 @@ def handled(
                     to_cache,
                     to_router,
                     text or Letters(),  # type: ignore[arg-type]
-                    limits,
+                    check_request,
+                    SIZES,
                     worker or AtOnce(),  # type: ignore[arg-type]
+                    **{"encode_s": DEADLINE_S, **limits},  # type: ignore[arg-type]
                 )
                 await tokenizer.run()
             return [m async for m in cache], [m async for m in router]
@@ -168,10 +171,6 @@ def test_what_just_fits_is_served(message: Submit) -> None:
     passed(message)
 
 
-def test_check_fits_takes_what_fits() -> None:
-    check_fits(passed(submit()), 257, LIMITS, "prompt")
-
-
 class Choosy(Letters):
     """Refuses some texts, and breaks on others."""
 
@@ -226,8 +225,8 @@ class Waiting(Uncheckable):
 @pytest.mark.parametrize("text", [Uncheckable(), Waiting()])
 def test_a_grammar_that_cannot_be_checked_now_is_to_be_sent_again(text: Uncheckable) -> None:
     options = replace(PLAIN, sampling=Sampling(grammar=Grammar("regex", "a")))
-    limits = dataclasses.replace(LIMITS, check_s=text.delay_s / 2 or DEADLINE_S)
-    refusal = refused(submit(options=options), worker=ThreadWorker(), text=text, limits=limits)
+    check_s = text.delay_s / 2 or DEADLINE_S
+    refusal = refused(submit(options=options), worker=ThreadWorker(), text=text, check_s=check_s)
     assert (refusal.kind, refusal.field) == ("unavailable", "")
     assert refusal.retry_after_ms > 0
 
@@ -251,9 +250,8 @@ class Late(Letters):
 
 def test_a_grammar_may_take_longer_than_a_text() -> None:
     options = replace(PLAIN, sampling=Sampling(grammar=Grammar("regex", "a")))
-    limits = dataclasses.replace(LIMITS, encode_s=0.05, check_s=DEADLINE_S)
     worker = CheckOnThread()
-    (encoded,), _ = handled(submit(options=options), worker=worker, text=Late(), limits=limits)
+    (encoded,), _ = handled(submit(options=options), worker=worker, text=Late(), encode_s=0.05)
     assert isinstance(encoded, EncodedRequest)
 
 
@@ -281,12 +279,11 @@ def test_a_text_that_a_busy_machine_does_not_read_may_be_asked_for_again() -> No
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_tokenizing_has_a_deadline_and_the_next_request_is_served(backend: str) -> None:
-    limits = dataclasses.replace(LIMITS, encode_s=0.05)
     went_on, refusals = handled(
         submit(request_id="slow"),
         submit((1,)),
         worker=Slow(DEADLINE_S),
-        limits=limits,
+        encode_s=0.05,
         backend=backend,
     )
     assert [message.request_id for message in went_on] == []

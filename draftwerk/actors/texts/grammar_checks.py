@@ -9,14 +9,13 @@ import msgspec
 from draftwerk.actors.devices.device import Worker
 from draftwerk.actors.messages import Submit
 from draftwerk.actors.texts.text_tools import TextTools
+from draftwerk.speculative.load.size_limits import RefusedError
 from draftwerk.speculative.replies.weaker_grammars import weaker
 from draftwerk.speculative.sampling import Grammar
 
+GRAMMAR_FIELD = "response_format"
+
 log = logging.getLogger("draftwerk")
-
-
-class UnfollowedError(Exception):
-    """No text can be generated under the grammar, for a reason in words for the client."""
 
 
 class UncheckedError(Exception):
@@ -34,7 +33,7 @@ class GrammarChecks:
     async def checked(self, submit: Submit) -> Submit:
         """Return a request, its grammar without lax schemas of tools that cannot be followed.
 
-        Raises UnfollowedError and UncheckedError.
+        Raises RefusedError and UncheckedError.
         """
         grammar = submit.options.sampling.grammar
         if grammar is None:
@@ -44,7 +43,7 @@ class GrammarChecks:
             while fault := await self._fault(grammar, written):
                 weakened = weaker(grammar, fault)
                 if weakened is None:
-                    raise UnfollowedError(fault)
+                    raise RefusedError(fault, GRAMMAR_FIELD)
                 log.info("id=%s a tool's schema is weakened: %s", submit.request_id, fault)
                 grammar = weakened
             return with_grammar(submit, grammar)

@@ -1,4 +1,4 @@
-"""The limits of a scheduler's rounds, the promises to its readers, and the sizes of memory."""
+"""The limits of a scheduler's rounds, the promises to its readers, and what holds a request."""
 
 from math import inf
 
@@ -53,3 +53,22 @@ class MemorySizes(msgspec.Struct, frozen=True):
 
 
 UNBOUNDED = MemorySizes()
+
+
+class RequestSizes(msgspec.Struct, frozen=True):
+    """The sizes that an engine has for a request."""
+
+    context_max: int
+    """Prompt and generated tokens together."""
+    vocab_size: int
+    memory: MemorySizes = UNBOUNDED
+
+
+class RefusedError(Exception):
+    """The request can never be served as it is."""
+
+    def __init__(self, reason: str, field: str = "", **counts: int) -> None:
+        """`field` is the one to blame, the prompt if empty; `counts` are those of one that is too
+        long, as `Failed` has them."""
+        super().__init__(reason)
+        self.field, self.counts = field, counts

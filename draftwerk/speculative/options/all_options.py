@@ -8,18 +8,19 @@ from math import inf
 
 from draftwerk.cache.kinds.recurrent_states import SequenceStates
 from draftwerk.speculative.costs.step_cost import StepCost
-from draftwerk.speculative.load.size_limits import RoundLimits
+from draftwerk.speculative.load.size_limits import RequestSizes, RoundLimits
 from draftwerk.speculative.options.beams.beam_group import BeamGroup
-from draftwerk.speculative.options.beams.beam_refusals import beam_refusal
+from draftwerk.speculative.options.beams.beam_refusals import check_beam
 from draftwerk.speculative.options.beams.decisions import BeamRules
 from draftwerk.speculative.options.beams.sampled import new_beams
 from draftwerk.speculative.options.beams.search import SEARCH_ROOM, BeamSearch
-from draftwerk.speculative.options.blend.blend_refusals import blend_refusal
+from draftwerk.speculative.options.blend.blend_refusals import check_segments
 from draftwerk.speculative.options.blend.blended_prompt import BlendedPrompt
 from draftwerk.speculative.options.blend.blending import Blending, blended
 from draftwerk.speculative.options.blend.rules import canonical_parts
 from draftwerk.speculative.options.forced_text import ChainRoom, ForcedText
-from draftwerk.speculative.options.pooled_prompt import PooledPrompt
+from draftwerk.speculative.options.pooled_prompt import PooledPrompt, check_read
+from draftwerk.speculative.options.request_checks import check_ids, check_text
 from draftwerk.speculative.options.scored_prompt import ScoredPrompt
 from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
@@ -40,13 +41,24 @@ def all_options(expects_lengths: bool = True, more: Ordered[Extension] = ()) -> 
     def extended(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
         return *extensions(cost, limits), *more
 
-    return OptionSet(extensions=extended, checks=(beam_refusal, blend_refusal), policy=policy)
+    return OptionSet(extensions=extended, check=check_request, policy=policy)
 
 
 def extensions(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
     """Return all options; a later one extends what earlier ones have made of a text."""
     forced = partial(forced_text, ChainRoom(cost, limits.pause_s))
     return promised, forced, scored_prompt, pooled_prompt, beam_group, blended_prompt
+
+
+def check_request(request: EncodedRequest, sizes: RequestSizes) -> None:
+    """Raise RefusedError for what an option cannot do, or what does not fit."""
+    if request.options.pooling is not None:
+        check_read(request, sizes)
+        return
+    check_text(request, sizes)
+    check_ids(request.options.forced_tokens, sizes.vocab_size, "given")
+    check_beam(request, sizes)
+    check_segments(request, sizes)
 
 
 def promised(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:

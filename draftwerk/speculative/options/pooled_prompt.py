@@ -4,12 +4,23 @@ from dataclasses import KW_ONLY, dataclass
 
 from msgspec.structs import replace
 
+from draftwerk.speculative.load.size_limits import RefusedError, RequestSizes
+from draftwerk.speculative.options.request_checks import check_prompt
 from draftwerk.speculative.options.scored_prompt import ScoredPrompt
+from draftwerk.speculative.request import EncodedRequest
 from draftwerk.speculative.requests.further_outputs import FurtherOutputs
 from draftwerk.speculative.requests.pooling import NOT_POOLED, PoolingOutput, PoolingParams
 from draftwerk.speculative.rounds import Decision, Row, VerifiedRow
 from draftwerk.speculative.row_parts.state_sums import joined_sums
 from draftwerk.speculative.sequence import RoundPlan, SequenceProgress, Taken
+
+
+def check_read(request: EncodedRequest, sizes: RequestSizes) -> None:
+    """Raise RefusedError for a prompt that is too long, though it may fill the context."""
+    check_prompt(request, sizes.vocab_size)
+    count, most = request.known_count, sizes.context_max
+    if count > most:
+        raise RefusedError(f"a text has {count} tokens; {most} are the most")
 
 
 @dataclass(eq=False)

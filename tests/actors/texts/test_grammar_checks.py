@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from draftwerk.actors.messages import Submit
-from draftwerk.actors.texts.grammar_checks import GrammarChecks, UncheckedError, UnfollowedError
+from draftwerk.actors.texts.grammar_checks import GrammarChecks, UncheckedError
+from draftwerk.speculative.load.size_limits import RefusedError
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling import Grammar, Sampling
 
@@ -44,7 +45,7 @@ def test_a_sound_grammar_is_kept() -> None:
 
 
 def test_a_fault_is_the_requests_and_a_missing_process_the_servers() -> None:
-    with pytest.raises(UnfollowedError, match="no text"):
+    with pytest.raises(RefusedError, match="no text"):
         checked(UNDER, ValueError("no text"))
     with pytest.raises(UncheckedError):
         checked(UNDER, OSError("gone"))
