@@ -87,7 +87,7 @@ class DraftedSequences:
     def read(self, round_: Round) -> ReadRows:
         """Record all rows but those of searches, which are drafted for together."""
         states, grown, levels = dict[int, DraftedSequence](), set[int](), list[int]()
-        sources, heads, probed = Candidates({}, {}, {})
+        texts = Candidates({}, {}, {}, {})
         blank, is_told = [NO_FEEDBACK] * len(round_.rows), self._is_told
         for place, row in enumerate(round_.rows):
             if row.branch is not None:
@@ -105,18 +105,21 @@ class DraftedSequences:
             if row.draft_max:
                 state.drafts, states[place] = True, state
                 if state.guesses:
-                    sources[place] = state.savings
+                    texts.sources[place] = state.savings
+                    chance = state.copy_chance(self._controller.acceptance(state.noise.sampled))
+                    if chance:
+                        texts.copies[place] = chance
                 if state.has_feedback and state.head is not None and state.head.levels:
                     grown.add(place)
                     levels.append(state.head.levels)
             if state.head is not None:
                 states[place] = state
-                heads[place] = state.head_savings
+                texts.heads[place] = state.head_savings
                 if state.followed:
-                    probed[place] = state.head_savings
+                    texts.probed[place] = state.head_savings
         self._rationing.learn_levels(levels, round_.report)
         opens = bool([row for row in round_.rows if row.new_sequence is not None])
-        return ReadRows(states, Candidates(sources, heads, probed), grown, blank, opens)
+        return ReadRows(states, texts, grown, blank, opens)
 
     def resting(self, round_: Round) -> list[Draft] | None:
         """Return the drafts of a round that brings nothing but tokens, and None of any other.
@@ -228,6 +231,7 @@ class DraftedSequences:
             prompt_count=new_sequence.prompt_count,
             head=head,
             guesses=any(source is not head for source in sources),
+            copies="ngram" in allowed,
             followed=head is not None and self._is_followed(head_savings),
         )
 

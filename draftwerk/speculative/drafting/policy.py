@@ -23,9 +23,12 @@ class DraftPolicy:
 
         None run while it is not known what a step without drafts takes: nothing would be verified.
         """
-        if not self.controller.cost.bounded(row_count):
+        cost = self.controller.cost
+        if not cost.bounded(row_count):
             return ChosenRows(set(), {})
-        return self.rationing.choose(texts, step_ms, step_ms / row_count)
+        table = cost.table(row_count + 1)
+        node_ms = table[row_count + 1] - table[row_count]
+        return self.rationing.choose(texts, step_ms, step_ms / row_count, node_ms)
 
     def model_lengths(self, prepared: Prepared) -> list[int]:
         """Ask for as much as is expected to pay, now and then for a probe.

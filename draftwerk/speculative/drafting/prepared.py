@@ -9,13 +9,18 @@ from draftwerk.speculative.drafting.controller import RoundLoad, RowTree
 from draftwerk.speculative.drafting.head_levels import HeadSavings
 from draftwerk.speculative.drafting.savings import TextSavings
 from draftwerk.speculative.rounds import Draft, Round, Row, chain
-from draftwerk.speculative.sources.acceptance import SequenceAcceptance
+from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance, kind
 from draftwerk.speculative.sources.draft_head import HeadSource
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX, SequenceText
+from draftwerk.speculative.sources.registry import NUMBERS
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from draftwerk.speculative.sources.store import Memory
 from draftwerk.speculative.sources.tree import DraftSource, DraftTree
 
+NGRAM = NUMBERS["ngram"]
+COPY_LEVEL = 2
+"""The least level of a match that is worth a look: fewer than four tokens stand again in any text.
+"""
 GIVEN = "given"
 """The source that drafts of forced tokens name, in metrics too."""
 DEPTH_START = 12
@@ -45,6 +50,8 @@ class DraftedSequence:
     """The one source that the device works for: its time is rationed."""
     guesses: bool = False
     """Whether it has other sources."""
+    copies: bool = False
+    """Whether one of them copies from where the text's end stood before."""
     followed: bool = False
     """Whether the head is told of its rows, where it keeps something of texts."""
     has_feedback: bool = False
@@ -60,6 +67,14 @@ class DraftedSequence:
     def has_head_tree(self) -> bool:
         """Whether the draft head has run for its next row."""
         return self.head is not None and bool(self.head.head_tree)
+
+    def copy_chance(self, acceptance: AcceptanceStats) -> float:
+        """Return how likely a copy's first token is right; 0 where the text does not repeat."""
+        self.text.occurrences.index(INDEX_MAX)
+        level = max((level for _, level in self.text.matches()), default=0)
+        if not self.copies or level < COPY_LEVEL:
+            return 0.0
+        return acceptance.chances[kind(NGRAM, level)] * self.sequence_acceptance.factors[NGRAM]
 
     def guess(self, tree: DraftTree, room: int, asked: bool) -> bool:
         """Add the guesses of every source, if they are asked, and else of the head alone, if it has

@@ -51,6 +51,8 @@ class Candidates(NamedTuple):
     """The savings of rows that the draft head serves."""
     probed: dict[int, HeadSavings]
     """The rows of them that it may be probed for."""
+    copies: dict[int, float]
+    """The chances of copies' first tokens, of rows whose text repeats."""
 
 
 class ChosenRows(NamedTuple):
@@ -184,14 +186,25 @@ class DraftRationing:
         self.head.learn(report.head_rows, report.head_ms)
         self.topk.learn(report.topk_rows, report.topk_ms)
 
-    def choose(self, texts: Candidates, step_ms: float, token_ms: float) -> ChosenRows:
-        """Decide for every row of a round of `step_ms`, in which a token takes `token_ms`."""
+    def choose(
+        self, texts: Candidates, step_ms: float, token_ms: float, node_ms: float = 0.0
+    ) -> ChosenRows:
+        """Decide for every row of a round of `step_ms`, in which a token takes `token_ms`.
+
+        `node_ms` is what one more takes in it.
+        """
         rounds, self._rested = 1 + self._rested, 0
         income_ms = PROBE_SHARE / 2 * step_ms * rounds
         asking, topk = self.asking, self.topk
         price = Price(asking.fixed_ms, asking.row_ms + topk.fixed_ms + topk.row_ms)
         dear = Price(price.fixed_ms, GAIN_MIN * price.row_ms)
         asked = paying(texts.sources, dear, token_ms)
+        # A loop or a quotation shows in the text itself: no probe comes upon its beginning.
+        asked |= {
+            place
+            for place, chance in texts.copies.items()
+            if chance * token_ms - node_ms > dear.row_ms
+        }
         if asked:
             self._source_account.save(1.0)
         asked |= self._source_account.begun(texts.sources, asked, price)

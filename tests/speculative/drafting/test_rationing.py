@@ -187,8 +187,34 @@ def test_sources_are_asked_where_they_save_twice_what_that_takes() -> None:
     takes = asking.row_ms + topk.fixed_ms + topk.row_ms
     texts = {row: saving(times * takes) for row, times in enumerate((1.5, 2.5))}
     for begun in (True, False):
-        found = rationing.choose(Candidates(texts, {}, {}), step_ms=0.0, token_ms=1.0)
+        found = rationing.choose(Candidates(texts, {}, {}, {}), step_ms=0.0, token_ms=1.0)
         assert found.asked == ({0, 1} if begun else {1})
+
+
+def test_texts_that_repeat_are_asked_where_a_copy_pays() -> None:
+    rationing, texts = DraftRationing(), {row: saving(0.0) for row in range(3)}
+    for copies, node_ms, asked in (
+        ({}, 0.0, {0, 1, 2}),  # there is time for a probe to begin with
+        ({}, 0.0, set[int]()),
+        ({0: 0.5, 1: 0.05}, 0.0, {0}),
+        ({0: 0.5, 1: 0.05}, 0.5, set[int]()),
+    ):
+        found = rationing.choose(Candidates(texts, {}, {}, copies), 0.0, 1.0, node_ms)
+        assert found.asked == asked
+
+
+def test_what_a_text_quotes_from_itself_is_copied() -> None:
+    """Where quotations are short, and probes are too rare to come upon one."""
+    rng, output = random.Random(4), list[int]()
+    for _ in range(20):
+        output += rng.sample(range(VOCABULARY), 60)
+        begin = rng.randrange(len(output) - 30)
+        output += output[begin : begin + 30]
+    proposer = Proposer((*WITHOUT_MODEL,), [(n, step_ms(n)) for n in (1, 8, 16, 32, 64)])
+    proposer._rationing.asking.row_ms = 0.3
+    replay = Replay(proposer, step_ms, topk_ms=TOPK_MS, ask_ms=0.3)
+    recording = Recording((1, 2, 3), tuple(output), sampling=Sampling(temperature=0.0))
+    assert replay.run([recording], 1).rounds < 20 * (60 + 4 + 8)
 
 
 def test_probes_wait_until_there_is_time_for_several_rows_and_each_has_its_turn() -> None:
