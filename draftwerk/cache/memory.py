@@ -86,7 +86,7 @@ class MemoryPart(Protocol):
         ...
 
     def begin_row(self, start: int, stop: int, reach: int) -> dict[str, Any]:
-        """Return further fields of a `Row` that computes start .. stop, and drafts as far as
+        """Return further options of a `Row` that computes start .. stop, and drafts as far as
         `reach`."""
         return {}
 
@@ -116,8 +116,9 @@ class RowMemory(NamedTuple):
     """Made before anything is written."""
     draft_max: int
     """Drafted tokens that find room."""
-    fields: dict[str, Any]
-    """The fields of its `Row` that name them."""
+    blocks: tuple[int, ...]
+    options: dict[str, Any]
+    """Options of its `Row`: what it has of each other kind."""
 
 
 @dataclass(slots=True)
@@ -249,9 +250,10 @@ class SequenceMemory:
             copies += table.make_writable(first)
         return copies
 
-    def fields(self, slots: int) -> dict[str, Any]:
-        """Return the fields of a `Row` that name its blocks as far as so many slots."""
-        return {table.row_field: table.first_blocks(slots) for table in self.tables}
+    def row_options(self, slots: int) -> dict[str, Any]:
+        """Return the options of a `Row` that name its blocks of other kinds as far as so many
+        slots."""
+        return {table.row_field: table.first_blocks(slots) for table in self.tables[1:]}
 
     def begin_row(self, start: int, stop: int, end: int, draft_max: int) -> RowMemory | None:
         """Return what a row uses that computes start .. stop; None if there is no room for copies.
@@ -263,10 +265,10 @@ class SequenceMemory:
         for table in self.tables:
             draft_max = min(draft_max, len(table.blocks) * table.block_size - end)
         reach = end + draft_max
-        fields = self.fields(reach)
+        options = self.row_options(reach)
         for part in self.parts:
-            fields.update(part.begin_row(start, stop, reach))
-        return RowMemory(copies, draft_max, fields)
+            options.update(part.begin_row(start, stop, reach))
+        return RowMemory(copies, draft_max, self.table.first_blocks(reach), options)
 
     def commit(self, tokens: Sequence[int], start: int, computed: int) -> None:
         """Take in that the oldest row is answered, which has come from `start` to `computed`, the

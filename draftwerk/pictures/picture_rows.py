@@ -35,7 +35,7 @@ OPEN_MAX = 64
 PictureRows = NDArray[np.float32]
 
 
-class RowOptions(msgspec.Struct, frozen=True):
+class PictureRowOptions(msgspec.Struct, frozen=True):
     """Where a model process finds rows, and what stands for one in its vocabulary."""
 
     folder: str
@@ -45,11 +45,11 @@ class RowOptions(msgspec.Struct, frozen=True):
 
 
 def attach(built: Built, options: str) -> Built:
-    """Return a model that reads placeholders; `options` are RowOptions in JSON."""
+    """Return a model that reads placeholders; `options` are PictureRowOptions in JSON."""
     forward = built.parts.forward
     assert isinstance(forward, NativeForward | TorchForward), "pictures of a model without a place"
     size = built.parts.pages.block_size
-    found = PicturedForward(forward, size, msgspec.json.decode(options, type=RowOptions))
+    found = PicturedForward(forward, size, msgspec.json.decode(options, type=PictureRowOptions))
     return built._replace(parts=replace(built.parts, forward=found))
 
 
@@ -89,7 +89,7 @@ class PicturedForward:
     """A forward pass whose batches may have rows of pictures; else it is the one that it has."""
 
     def __init__(
-        self, forward: NativeForward | TorchForward, block_size: int, options: RowOptions
+        self, forward: NativeForward | TorchForward, block_size: int, options: PictureRowOptions
     ) -> None:
         self._forward, self._block_size = forward, block_size
         self._picture_id, self._is_mutual = options.picture_id, options.is_mutual
@@ -141,10 +141,16 @@ class PicturedForward:
             self._slots.clear()
             self._bases.clear()
             self._ends.clear()
-            forks = [row for row in round_.rows if row.branch is not None and row.branch.origin]
+            forks = [
+                row
+                for row in round_.rows
+                if row.options.branch is not None and row.options.branch.origin
+            ]
             for row in forks:
-                assert row.branch is not None
-                self._known[row.sequence_id] = self._known.get(row.branch.origin, NO_PICTURES)
+                assert row.options.branch is not None
+                self._known[row.sequence_id] = self._known.get(
+                    row.options.branch.origin, NO_PICTURES
+                )
             for sequence_id in round_.finished_ids:
                 self._known.pop(sequence_id, None)
             rows = tuple(map(self._taken, round_.rows))
@@ -183,7 +189,7 @@ class PicturedForward:
             known.stretches = stretches(known.placeholders, self._kept.picture, self._width)
         size = self._block_size
         # A row that continues another begins where that one ends.
-        end = len(row.blocks) * size if row.continues else row.stop + row.draft_max
+        end = len(row.blocks) * size if row.options.continues else row.stop + row.draft_max
         for at in range(row.start, end if known.stretches else row.stop):
             slot = row.blocks[at // size] * size + at % size
             if at in known.placeholders:

@@ -23,7 +23,8 @@ from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.pooling import PoolingParams
 from draftwerk.speculative.requests.slo import TIME_MAX_S, Slo
-from draftwerk.speculative.requests.times import StageTimes
+from draftwerk.speculative.requests.times import SequenceTimes, StageTimes
+from draftwerk.speculative.row_parts.sequence_options import PLAIN_SEQUENCE, SequenceOptions
 from draftwerk.speculative.sampling import Sampling
 
 LongName = Annotated[str, Meta(max_length=1024)]
@@ -174,6 +175,12 @@ class EncodedRequest(EngineRequest, frozen=True, kw_only=True):
     times: StageTimes | None = None
     """The times of a first submission: when tokenizing began and ended."""
 
+    def sequence_times(self, now_s: float) -> SequenceTimes:
+        """Return the times of a sequence that begins now."""
+        # They run from when the reader began to wait, elsewhere perhaps.
+        came_s = now_s if self.arrived_s is None else self.arrived_s
+        return SequenceTimes(came_s - self.options.waited_s, self.times)
+
     @property
     def known_count(self) -> int:
         """Tokens of the prompt, and of a half-written reply behind it."""
@@ -211,8 +218,7 @@ class SequenceRequest:
     """Within what its blocks and its text may be found again."""
     prediction: tuple[int, ...] = ()
     """Tokens that the client expects."""
-    adapter: str = ""
-    """Digest of the adapter that it is computed with; empty for none."""
+    options: SequenceOptions = PLAIN_SEQUENCE
     had_tokens: bool = False
     """Whether its client was sent tokens of its request before a crash."""
     resumed: bool = False
@@ -251,7 +257,6 @@ def sequence_request(
         methods=options.speculation.methods if drafted else (),
         name_space=options.name_space,
         prediction=request.prediction,
-        adapter=options.adapter,
         had_tokens=any(request.committed) or bool(request.ended),
         resumed=bool(request.committed),
     )

@@ -5,12 +5,12 @@ Cache --Round--> Draft --Proposal--> Verifier --Verdict--> Cache
 
 from typing import NamedTuple
 
-from draftwerk.cache.kinds.recurrent_states import RowState
-from draftwerk.speculative.row_parts.beam_rows import Branch, HeadCandidates
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
+from draftwerk.speculative.row_parts.decision_options import NOTHING_MORE, DecisionOptions
 from draftwerk.speculative.row_parts.feedback import NOTHING_LEARNED, Feedback
 from draftwerk.speculative.row_parts.plain import Plain
-from draftwerk.speculative.row_parts.row_blend import RowBlend
+from draftwerk.speculative.row_parts.row_options import NO_ROW_OPTIONS, RowOptions
+from draftwerk.speculative.row_parts.sequence_options import PLAIN_SEQUENCE, SequenceOptions
 from draftwerk.speculative.row_parts.step_report import NO_STEP, StepReport
 from draftwerk.speculative.sampling import Sampling
 
@@ -28,10 +28,7 @@ class NewSequence(Plain, frozen=True):
     """Within what finished outputs serve as a draft source, as the names of blocks do."""
     prediction: tuple[int, ...] = ()
     """The text the client expects, as tokens."""
-    forced_tokens: tuple[int, ...] = ()
-    """Generated tokens taken for granted until one is wrong: they are all that is drafted."""
-    adapter: str = ""
-    """Digest of the adapter that its rows are computed with; empty for none."""
+    options: SequenceOptions = PLAIN_SEQUENCE
 
 
 class Row(Plain, frozen=True, kw_only=True):
@@ -53,40 +50,19 @@ class Row(Plain, frozen=True, kw_only=True):
     draft_max: int
     blocks: tuple[int, ...]
     """The block table: covers every reserved slot."""
-    window_blocks: tuple[int, ...] = ()
-    """The table of layers with windows, where they have blocks of their own: ids behind all others,
-    and -1 for blocks that are not read again."""
     new_token_ids: tuple[int, ...] = ()
     """Tokens committed since this sequence's previous row."""
     new_sequence: NewSequence | None = None
     feedback: Feedback = NOTHING_LEARNED
     """Feedback on the sequence's previous decision."""
-    branch: Branch | None = None
     tokens_left: int = 0
     """Tokens that it may still generate."""
-    continues: bool = False
-    """Whether it begins where the round before ends, which was under way when this was planned.
-
-    Then `start` and `stop` are the least that they may be, `blocks` cover the most, and the device
-    knows the new tokens itself: see `protocol.continuations`.
-    """
-    blend: RowBlend | None = None
-    """The blend of a prompt whose segments are reused: start .. stop are not all computed."""
-    scored: tuple[int, int] = (0, 0)
-    """(from, to) positions of known tokens after which the next one's log-probability is wanted."""
-    prompt_logprobs: int = -1
-    """Alternatives to report beside each."""
-    state: RowState | None = None
-    """The state of a model with recurrent layers."""
-    pools: bool = False
-    """Whether the sum of the states after those positions is wanted, and no log-probabilities."""
-    answers: tuple[int, ...] = ()
-    """Tokens whose log-probabilities are wanted there, in place of the known one's."""
+    options: RowOptions = NO_ROW_OPTIONS
 
     @property
     def token_count(self) -> int:
         """Known tokens that are computed through all layers."""
-        return self.stop - self.start if self.blend is None else self.blend.token_count
+        return self.options.computed_count(self.stop - self.start)
 
 
 class Round(Plain, frozen=True, kw_only=True):
@@ -171,24 +147,10 @@ class Decision(Plain, frozen=True, kw_only=True):
     path: tuple[int, ...] = ()
     """Accepted nodes of the draft, by index, root side first."""
     logprobs: tuple[ChosenLogprob, ...] = ()
-    prompt_logprobs: tuple[ChosenLogprob, ...] = ()
-    """Log-probabilities of known tokens after each position of the row's `scored`, or `answers`."""
-    state_sum: bytes = b""
-    """The sum of a row that pools, as `state_sums` has it."""
-    margin: float | None = None
-    """Where the last token is not the one given there: by how much it beats that one, in nats;
-    infinite if that one could not be drawn."""
     error: str = ""
     """Why this row alone failed, in words for the client."""
     feedback: Feedback = NOTHING_LEARNED
-    candidates: tuple[tuple[tuple[int, float], ...], ...] = ()
-    """A branch's candidates after its last known token (unless that was known) and after each node:
-    the best next tokens with their log-probabilities after penalties and bias, best first."""
-    head_candidates: tuple[HeadCandidates, ...] = ()
-    """The head's guesses for a branch: where the search probably goes on."""
-    deviations: tuple[float, ...] = ()
-    """The deviations of a row that probes: squared distance of each token's new keys and values
-    from the copied ones, in the check layer; 0 for tokens that were not copied."""
+    options: DecisionOptions = NOTHING_MORE
 
 
 class VerifiedRow(NamedTuple):

@@ -18,7 +18,6 @@ from draftwerk.speculative.load.occupancy import Occupancy
 from draftwerk.speculative.load.size_limits import RequestSizes, RoundLimits
 from draftwerk.speculative.load.stats import SchedulerStats
 from draftwerk.speculative.request import EncodedRequest, sequence_request
-from draftwerk.speculative.requests.times import SequenceTimes
 from draftwerk.speculative.sequence import (
     Sequence,
     awaits_leader,
@@ -78,8 +77,6 @@ class SequenceFactory:
 
     def _text(self, request: EncodedRequest, choice: int, now_s: float) -> Sequence:
         committed = request.committed[choice] if request.committed else ()
-        # Its time runs from when the reader began to wait, elsewhere perhaps.
-        came_s = now_s if request.arrived_s is None else request.arrived_s
         return Sequence(
             sequence_id=self.new_id(),
             request=sequence_request(
@@ -87,7 +84,7 @@ class SequenceFactory:
             ),
             tokens=[*request.tokens, *request.options.written.tokens, *committed],
             memory=self.memory(request),
-            times=SequenceTimes(came_s - request.options.waited_s, request.times),
+            times=request.sequence_times(now_s),
         )
 
 

@@ -330,7 +330,7 @@ class RoundCommit:
         for sequence, row in zip(members, rows, strict=True):
             parts.setdefault(sequence, []).append(row)
         # Groups come last: what single rows give back is free before.
-        groups = [(group, rows) for group, rows in parts.items() if rows[0].row.branch is not None]
+        groups = [(group, rows) for group, rows in parts.items() if rows[0].row.options.in_group]
         for sequence, _ in groups:
             del parts[sequence]
         for sequence, rows in (*parts.items(), *groups):

@@ -23,6 +23,7 @@ from draftwerk.speculative.requests.times import SequenceTimes
 from draftwerk.speculative.rounds import NewSequence, Row, VerifiedRow
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 from draftwerk.speculative.row_parts.feedback import NOTHING_LEARNED, Feedback
+from draftwerk.speculative.row_parts.row_options import NO_ROW_OPTIONS, RowOptions
 
 S = TypeVar("S", bound="Sequence")
 
@@ -60,9 +61,6 @@ class Taken(NamedTuple):
     """Generated tokens of a text that ends."""
 
 
-NO_MARKS: Mapping[str, Any] = {}
-
-
 class RoundPlan:
     """The rows that a round has so far. One that finds no blocks is not added."""
 
@@ -89,7 +87,7 @@ class RoundPlan:
         self.copies: list[BlockCopy] = []
         self.moves: list[tuple[int, int]] = []
         self.marks: dict[str, Any] = {}
-        """Fields of a row that begins behind what rounds under way decide."""
+        """Options of a row that begins behind what rounds under way decide."""
 
     def begin(
         self,
@@ -330,6 +328,7 @@ class Sequence:
             plan.preempt_last(self)
             return None
         plan.copies.extend(memory.copies)
+        options = memory.options | plan.marks if undecided else memory.options
         row = Row(
             sequence_id=self.sequence_id,
             start=start,
@@ -340,8 +339,8 @@ class Sequence:
             new_sequence=None if sent_count else self.new_sequence(),
             tokens_left=self.request.tokens_max - self.generated,
             feedback=self.feedback,
-            **memory.fields,
-            **(plan.marks if undecided else NO_MARKS),
+            blocks=memory.blocks,
+            options=RowOptions(**options) if options else NO_ROW_OPTIONS,
         )
         # As good as arrived: a device reads its rounds in the order in which they are planned.
         self.sent_count = len(self.tokens)
@@ -358,7 +357,7 @@ class Sequence:
             self.request.methods,
             self.request.name_space,
             self.request.prediction,
-            adapter=self.request.adapter,
+            self.request.options,
         )
 
     # --- committing -----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from draftwerk.model.process.build import build
 from draftwerk.model.process.built import extended
 from draftwerk.model.step.around_steps import attached
 from draftwerk.model.step.options.step_options import target_runner
-from draftwerk.pictures.picture_rows import RowOptions
+from draftwerk.pictures.picture_rows import PictureRowOptions
 from draftwerk.pictures.placeholders import placeholders
 from draftwerk.pictures.tower import Tower, opened
 from draftwerk.pictures.tower_messages import PictureWork, TowerOptions
@@ -88,7 +88,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def driver(found: Oracle, attention: str, dtype: str = "fp32", **more: Any) -> Driver:
-    own = RowOptions(str(found.rows), found.picture_id, found.is_mutual)
+    own = PictureRowOptions(str(found.rows), found.picture_id, found.is_mutual)
     options = msgspec.json.encode(own).decode()
     if found.is_mutual:
         more["end_of"] = lambda tokens, stop: cut_picture(tokens, stop)[1]

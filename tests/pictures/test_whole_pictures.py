@@ -63,7 +63,7 @@ def test_no_row_ends_in_a_picture(seed: int) -> None:
 
 
 def check(row: Row, pictures: list[range]) -> None:
-    assert row.start < row.stop or row.continues
+    assert row.start < row.stop or row.options.continues
     for each in pictures:
         assert not each.start < row.stop < each.stop, "a row ends in a picture"
 

@@ -61,7 +61,7 @@ class Branched(Proposer):
         return tuple(map(self._branched, prepared.round.rows, own))
 
     def _branched(self, row: Row, draft: Draft) -> Draft:
-        if not row.samples or row.branch is not None or not row.draft_max:
+        if not row.samples or row.options.branch is not None or not row.draft_max:
             return draft
         tokens, parents, sources = list(draft.tokens), list(draft.parents), list(draft.sources)
         for _ in range(self._rng.randint(1, 4)):

@@ -64,7 +64,9 @@ class Recalling(Reckless):
         for end in range(self.CONTEXT, len(text)):
             self._followers[text[end - self.CONTEXT : end]] = text[end]
         guessed = list(text[-self.CONTEXT :])
-        while row.samples and row.branch is None and len(guessed) < self.CONTEXT + self.LENGTH:
+        while (
+            row.samples and row.options.branch is None and len(guessed) < self.CONTEXT + self.LENGTH
+        ):
             follower = self._followers.get(tuple(guessed[-self.CONTEXT :]))
             if follower is None:
                 break

@@ -3,12 +3,14 @@
 from typing import Any
 
 from draftwerk.speculative.rounds import Round, Row
+from draftwerk.speculative.row_parts.row_options import RowOptions
 
 
 def make_row(start: int, stop: int, **named: Any) -> Row:
     """Return a row that computes start .. stop of sequence 1, samples, and has no drafts."""
     usual: dict[str, Any] = {"sequence_id": 1, "samples": True, "draft_max": 0, "blocks": ()}
-    return Row(start=start, stop=stop, **usual | named)
+    options = {name: named.pop(name) for name in RowOptions.__struct_fields__ if name in named}
+    return Row(start=start, stop=stop, options=RowOptions(**options), **usual | named)
 
 
 def make_round(*rows: Row, **named: Any) -> Round:

@@ -161,8 +161,8 @@ class Guesser:
     def propose(self, round_: Round) -> tuple[Draft, ...]:
         drafts: list[Draft] = []
         for row in round_.rows:
-            if row.branch is not None and row.branch.origin in self.contexts:
-                context, prompt_count, sampling = self.contexts[row.branch.origin]
+            if row.options.branch is not None and row.options.branch.origin in self.contexts:
+                context, prompt_count, sampling = self.contexts[row.options.branch.origin]
                 self.contexts[row.sequence_id] = (list(context), prompt_count, sampling)
         for row in round_.rows:
             if row.new_sequence is not None:
@@ -177,7 +177,7 @@ class Guesser:
                 continue
             self.contexts[row.sequence_id][0].extend(row.new_token_ids)
             room = row.draft_max if row.samples else 0
-            grow = self._tree if row.branch is None else self._bush
+            grow = self._tree if row.options.branch is None else self._bush
             drafts.append(grow(row.sequence_id, room))
         return tuple(drafts)
 

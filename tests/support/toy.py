@@ -23,6 +23,7 @@ from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
 from draftwerk.speculative.rounds import Decision, Draft, Proposal, Row, Verdict
 from draftwerk.speculative.row_parts.beam_rows import HeadCandidates
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
+from draftwerk.speculative.row_parts.decision_options import DecisionOptions
 from draftwerk.speculative.row_parts.feedback import LOSS_NATS, Feedback, HeadNode, TokenTopK
 from draftwerk.speculative.row_parts.row_blend import RowBlend, SegmentCopy, SegmentRead
 from draftwerk.speculative.row_parts.state_sums import LONG
@@ -158,13 +159,15 @@ def plain_reading(prompt: Sequence[int], pooling: PoolingParams) -> PoolingOutpu
 
 def _read(row: Row, context: list[int]) -> Decision:
     """Return the report of a row that pools or weighs answers."""
-    if row.pools:
-        total = sum(state(context[: at + 1]) for at in range(*row.scored))
-        return Decision(state_sum=array(LONG, [total]).tobytes())
-    assert row.stop == row.scored[1] == row.scored[0] + 1, "answers to the beginning of a prompt"
+    if row.options.pools:
+        total = sum(state(context[: at + 1]) for at in range(*row.options.scored))
+        return Decision(options=DecisionOptions(state_sum=array(LONG, [total]).tobytes()))
+    assert row.stop == row.options.scored[1] == row.options.scored[0] + 1, (
+        "answers to the beginning of a prompt"
+    )
     distribution = log_distribution(context, len(context), Sampling())
-    found = tuple(ChosenLogprob(distribution[token]) for token in row.answers)
-    return Decision(prompt_logprobs=found)
+    found = tuple(ChosenLogprob(distribution[token]) for token in row.options.answers)
+    return Decision(options=DecisionOptions(prompt_logprobs=found))
 
 
 def _head_tree(context: list[int], prompt_count: int, sampling: Sampling) -> Iterator[HeadNode]:
@@ -298,11 +301,11 @@ class ToyTarget:
         round_ = proposal.round
         self._live()
         for row in round_.rows:
-            if row.branch is not None and row.branch.origin:
+            if row.options.branch is not None and row.options.branch.origin:
                 assert row.sequence_id not in self.histories, "copied over a living sequence"
-                self.histories[row.sequence_id] = list(self.histories[row.branch.origin])
-                self.openings[row.sequence_id] = self.openings[row.branch.origin]
-                self.adapters[row.sequence_id] = self.adapters[row.branch.origin]
+                self.histories[row.sequence_id] = list(self.histories[row.options.branch.origin])
+                self.openings[row.sequence_id] = self.openings[row.options.branch.origin]
+                self.adapters[row.sequence_id] = self.adapters[row.options.branch.origin]
         for sequence_id in round_.finished_ids:
             for known in (self.histories, self.openings, self.adapters):
                 del known[sequence_id]
@@ -337,25 +340,25 @@ class ToyTarget:
                 row.new_sequence.prompt_count,
                 row.new_sequence.sampling,
             )
-            self.adapters[row.sequence_id] = row.new_sequence.adapter
+            self.adapters[row.sequence_id] = row.new_sequence.options.adapter
         history = self.histories[row.sequence_id]
         history.extend(row.new_token_ids)
         assert len(draft.tokens) <= row.draft_max, "more drafts than slots"
-        is_whole, reads = row.stop == len(history), row.pools or bool(row.answers)
+        is_whole, reads = row.stop == len(history), row.options.pools or bool(row.options.answers)
         assert is_whole or not row.samples, "a row must know its end"
         assert not is_whole or row.samples or reads, "a row leads to nothing"
-        if row.blend is not None:
-            self._blend(row, row.blend, history)
+        if row.options.blend is not None:
+            self._blend(row, row.options.blend, history)
             return
         first = origin(self.adapters[row.sequence_id])
         for position in range(row.start, row.stop):
             seen = self.pages[self._slot(row, position - 1)] if position else first
             self._store(row, position, (history[position], hash((seen, position))))
-        if row.state is not None:
-            source = row.state.source
+        if row.options.state is not None:
+            source = row.options.state.source
             state = self.states[source] if source >= 0 else (0, 0)
             assert state[0] == row.start, "a state of another position"
-            self._scan(row.state, row.start, state, history[row.start : row.stop])
+            self._scan(row.options.state, row.start, state, history[row.start : row.stop])
         depths = draft.depths()
         for node, (token, parent) in enumerate(zip(draft.tokens, draft.parents, strict=True)):
             before = row.stop - 1 if parent < 0 else row.stop + parent
@@ -414,9 +417,11 @@ class ToyTarget:
         }
 
     def _decide(self, row: Row, draft: Draft) -> Decision:
-        reads = row.pools or bool(row.answers)
+        reads = row.options.pools or bool(row.options.answers)
         if not (row.samples or reads):
-            return Decision(deviations=self.deviations.pop(row.sequence_id, ()))
+            return Decision(
+                options=DecisionOptions(deviations=self.deviations.pop(row.sequence_id, ()))
+            )
         prompt_count, sampling = self.openings[row.sequence_id]
         prompt = self.histories[row.sequence_id][:prompt_count]
         if tuple(prompt[: len(POISON)]) == POISON:
@@ -434,16 +439,18 @@ class ToyTarget:
         adapter = self.asked.get(sampling.seed, "")
         expected = cells_of(context, prompt_count, blend, self.block_size, adapter)
         assert cells == expected, "a token's KV was computed after another text"
-        if row.state is not None:
+        if row.options.state is not None:
             state = (0, 0)
             for token in context:
                 state = scanned(state, token)
-            assert self.states[row.state.target] == state, "a state of another text"
-        if row.branch is not None:
+            assert self.states[row.options.state.target] == state, "a state of another text"
+        if row.options.branch is not None:
             candidates = tuple(self._offers(row, draft, context))
             return Decision(
-                candidates=candidates,
-                head_candidates=tuple(self._head_candidates(row, draft, context, candidates)),
+                options=DecisionOptions(
+                    candidates=candidates,
+                    head_candidates=tuple(self._head_candidates(row, draft, context, candidates)),
+                )
             )
         path: list[int] = []
         tokens: list[int] = []
@@ -459,9 +466,9 @@ class ToyTarget:
         kept = [self.pages[self._slot(row, row.stop + node)] for node in path]
         for depth, cell in enumerate(kept):
             self._store(row, row.stop + depth, cell)
-        if row.state is not None:
-            state = self.states[row.state.target]
-            self._scan(row.state, row.start, state, [draft.tokens[node] for node in path])
+        if row.options.state is not None:
+            state = self.states[row.options.state.target]
+            self._scan(row.options.state, row.start, state, [draft.tokens[node] for node in path])
         logprobs = tuple(ChosenLogprob(-0.5) for _ in tokens) if sampling.logprobs >= 0 else ()
         output = context[prompt_count:]
         if tokens[-1] in sampling.stop_token_ids:
@@ -491,27 +498,29 @@ class ToyTarget:
         candidates: tuple[tuple[Candidate, ...], ...],
     ) -> Iterator[HeadCandidates]:
         """Draft for every text that could be the next one and has not been computed."""
-        assert row.branch is not None
+        assert row.options.branch is not None
         contexts, children = self._contexts(row, draft, context), draft.children()
-        known = (row.branch.known,) if row.start == row.stop else ()
+        known = (row.options.branch.known,) if row.start == row.stop else ()
         for index, (text, offered) in enumerate(zip(contexts, (*known, *candidates), strict=True)):
             for token, _ in offered:
                 if (index - 1, token) not in children:
                     yield HeadCandidates(index - 1, token, head_candidates([*text, token]))
 
     def _offers(self, row: Row, draft: Draft, context: list[int]) -> list[tuple[Candidate, ...]]:
-        assert row.branch is not None
+        assert row.options.branch is not None
         prompt_count, sampling = self.openings[row.sequence_id]
         contexts = self._contexts(row, draft, context)
         if row.start == row.stop:
             del contexts[0]
         if sampling.temperature > 0.0:
             return [
-                _drawn(each, prompt_count, sampling, row.branch.candidates) for each in contexts
+                _drawn(each, prompt_count, sampling, row.options.branch.candidates)
+                for each in contexts
             ]
         distributions = [log_distribution(each, prompt_count, sampling) for each in contexts]
         return [
-            best_candidates(distribution, row.branch.candidates) for distribution in distributions
+            best_candidates(distribution, row.options.branch.candidates)
+            for distribution in distributions
         ]
 
     def _store(self, row: Row, position: int, cell: Cell) -> None:
@@ -522,8 +531,10 @@ class ToyTarget:
 
     def _window_slot(self, row: Row, position: int) -> int:
         block, offset = divmod(position, self.block_size)
-        assert row.window_blocks[block] >= self.block_count, "a slot outside the window's blocks"
-        return row.window_blocks[block] * self.block_size + offset
+        assert row.options.window_blocks[block] >= self.block_count, (
+            "a slot outside the window's blocks"
+        )
+        return row.options.window_blocks[block] * self.block_size + offset
 
     def _check_window(self, row: Row, cells: list[Cell]) -> None:
         """Assert that the row finds in its window what it has everywhere."""

@@ -24,6 +24,7 @@ from draftwerk.speculative.rounds import (
     Round,
     Row,
 )
+from draftwerk.speculative.row_parts.plain import with_options
 
 
 @dataclass(slots=True)
@@ -118,20 +119,22 @@ class RoundsInFlight:
     def _left_out(self, row: Row) -> Row:
         """Return a row that goes on from one that the process does not know, so not at all."""
         self.untold.add(row.sequence_id)
-        return replace(row, continues=True, new_sequence=None, new_token_ids=())
+        row = with_options(row, continues=True)
+        return replace(row, new_sequence=None, new_token_ids=())
 
     def _row(self, row: Row, untold: frozenset[int]) -> Row:
         self.untold.discard(row.sequence_id)
         if row.new_sequence is not None:
             return row
-        if row.branch is not None and row.branch.origin in untold:
-            opening = self.known[row.branch.origin].again(row.new_token_ids)
-            branch = replace(row.branch, origin=0)
-            return replace(row, new_sequence=opening, new_token_ids=(), branch=branch)
+        if row.options.branch is not None and row.options.branch.origin in untold:
+            opening = self.known[row.options.branch.origin].again(row.new_token_ids)
+            branch = replace(row.options.branch, origin=0)
+            row = with_options(row, branch=branch)
+            return replace(row, new_sequence=opening, new_token_ids=())
         if row.sequence_id in untold:
             # Of one whose text has ended nothing is told: its row is left out then.
             row = self.continuations.ordinary(row) or row
-            if row.continues:
+            if row.options.continues:
                 self.untold.add(row.sequence_id)
                 return row
             opening = self.known[row.sequence_id].again(row.new_token_ids)
@@ -141,9 +144,9 @@ class RoundsInFlight:
     def _learn(self, round_: Round) -> None:
         """Take in a round as a process does: forks, then endings, then what the rows add."""
         forks = [
-            (row.sequence_id, self.known.get(row.branch.origin))
+            (row.sequence_id, self.known.get(row.options.branch.origin))
             for row in round_.rows
-            if row.branch is not None and row.branch.origin
+            if row.options.branch is not None and row.options.branch.origin
         ]
         for sequence_id, origin in forks:
             if origin is not None:

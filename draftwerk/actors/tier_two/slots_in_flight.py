@@ -11,8 +11,8 @@ def blocks_in_flight(rounds: Iterable[Round]) -> set[int]:
     for round_ in rounds:
         found.update(target for _, target in round_.copies)
         for row in round_.rows:
-            found.update(row.blocks, row.window_blocks)
-            for read in () if row.blend is None else row.blend.reads:
+            found.update(row.blocks, row.options.window_blocks)
+            for read in () if row.options.blend is None else row.options.blend.reads:
                 found.update(read.blocks)
     return found
 
@@ -20,7 +20,7 @@ def blocks_in_flight(rounds: Iterable[Round]) -> set[int]:
 def states_in_flight(rounds: Iterable[Round]) -> set[int]:
     """Return every slot of states that these rounds read or write."""
     found = set[int]()
-    for state in (row.state for round_ in rounds for row in round_.rows):
+    for state in (row.options.state for round_ in rounds for row in round_.rows):
         if state is not None:
             found.update((state.source, state.target), (slot for _, slot in state.saves))
     return found

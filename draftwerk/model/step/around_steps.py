@@ -38,10 +38,10 @@ def noting_use(
     def noting(proposal: Proposal) -> Verdict:
         used: list[int] = []
         for row in proposal.round.rows:
-            known = row.new_sequence is None and row.blend is None
+            known = row.new_sequence is None and row.options.blend is None
             first = row.start // block_size if known else 0
             used += row.blocks[first:]
-            used += row.window_blocks[first:]
+            used += row.options.window_blocks[first:]
         shared.use(used)
         return step(proposal)
 

@@ -123,7 +123,11 @@ class DraftRunner:
     def _begin(self, round_: Round) -> None:
         self.cached_sequences.begin(round_)
         for row in round_.rows:
-            origin = self.readings.get(row.branch.origin) if row.branch is not None else None
+            origin = (
+                self.readings.get(row.options.branch.origin)
+                if row.options.branch is not None
+                else None
+            )
             if origin is not None:
                 self.readings[row.sequence_id] = ReadProgress(origin.wanted)
         for sequence_id in round_.finished_ids:
@@ -136,7 +140,7 @@ class DraftRunner:
 
     def _read(self, builder: BatchBuilder, row: Row, index: int) -> Guess | None:
         """Lay out the tokens of a row not read yet; return a guess to begin if it is wanted."""
-        if row.new_sequence is not None and row.new_sequence.adapter:
+        if row.new_sequence is not None and row.new_sequence.options.adapter:
             return None  # an adapter is the target's alone: the draft model knows no such text
         try:
             sequence = self.cached_sequences.read(row)
@@ -144,8 +148,8 @@ class DraftRunner:
         except BadRow:
             return None  # the target says so, in words
         reading = self._reading(row)
-        if row.blend is not None and not row.samples:
-            self._pass_over(row, row.blend)
+        if row.options.blend is not None and not row.samples:
+            self._pass_over(row, row.options.blend)
             return None
         reading.confirm(sequence.tokens, row.stop)
         if not reading.wanted or row.draft_max < 1:
@@ -178,7 +182,7 @@ class DraftRunner:
             methods = row.new_sequence.methods
             self.readings[row.sequence_id] = ReadProgress(methods is None or SOURCE in methods)
         reading = self.readings[row.sequence_id]
-        if row.new_sequence is not None or row.branch is not None:
+        if row.new_sequence is not None or row.options.branch is not None:
             # New blocks, or some that a search has shuffled: only the coverage tells what is there.
             reading.valid = self.coverage.leading(row.blocks, row.start)
             reading.guesses.clear()

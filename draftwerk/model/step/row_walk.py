@@ -40,12 +40,12 @@ class RowPlan(NamedTuple):
     @property
     def begins_known(self) -> bool:
         """Whether it is known what follows the last known token: only nodes are computed."""
-        return self.row.start == self.row.stop and self.row.blend is None
+        return self.row.start == self.row.stop and self.row.options.blend is None
 
     @property
     def decides(self) -> bool:
         """Whether the row walks down its draft; one of a search is only asked what is likely."""
-        return self.row.branch is None
+        return self.row.options.branch is None
 
     @property
     def wants_topk(self) -> bool:

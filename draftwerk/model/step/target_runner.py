@@ -30,6 +30,7 @@ from draftwerk.model.step.sequences import BadRow, CachedSequence, CachedSequenc
 from draftwerk.model.step.validation import check_row
 from draftwerk.speculative.protocol.journal import has_moves
 from draftwerk.speculative.rounds import Decision, Draft, Proposal, Round, Row, Verdict
+from draftwerk.speculative.row_parts.plain import with_options
 from draftwerk.speculative.row_parts.step_report import NO_STEP, StepReport
 
 
@@ -69,6 +70,10 @@ class StepProgress:
     def tell(self, plan: RowPlan, **fields: Any) -> None:
         """Add to what is decided of a row."""
         self.decisions[plan.number] = replace(self.decisions[plan.number], **fields)
+
+    def tell_option(self, plan: RowPlan, **options: Any) -> None:
+        """Add to what options decide and report of a row."""
+        self.decisions[plan.number] = with_options(self.decisions[plan.number], **options)
 
     def fail(self, walk: RowWalk, error: str) -> None:
         """Have a row fail alone."""

@@ -29,7 +29,7 @@ def check_row(
         _check_window(row, reserved, pages)
     if not (_within(sequence.tokens[row.start : row.stop], vocab_size)):
         raise BadRow("a token is outside the vocabulary")
-    if row.answers and not _within(row.answers, vocab_size):
+    if row.options.answers and not _within(row.options.answers, vocab_size):
         raise BadRow("an answer is outside the vocabulary")
 
 
@@ -47,11 +47,11 @@ def _check_blocks(row: Row, sequence: CachedSequence, pages: Pages) -> None:
 def _check_window(row: Row, reserved: int, pages: Pages) -> None:
     """Raise BadRow unless layers with windows have every block that the row reads or writes."""
     assert pages.window is not None
-    if len(row.window_blocks) < reserved:
+    if len(row.options.window_blocks) < reserved:
         raise BadRow("a row without blocks of its windows")
     kept = min(pages.window_blocks.kept, reserved)
     first = pages.window_blocks.first_read(row.start, pages.block_size)
-    held = (*row.window_blocks[:kept], *row.window_blocks[first:reserved])
+    held = (*row.options.window_blocks[:kept], *row.options.window_blocks[first:reserved])
     if min(held) < 0:
         raise BadRow("a block within the window is missing")
     begin = pages.window_first
@@ -61,7 +61,7 @@ def _check_window(row: Row, reserved: int, pages: Pages) -> None:
 
 def _check_state(row: Row, states: Tensor) -> None:
     """Raise BadRow unless the row goes on from the state of its start, and leaves that one."""
-    state, count = row.state, len(states)
+    state, count = row.options.state, len(states)
     if state is None:
         raise BadRow("a row of a recurrent model without a state")
     if not -1 <= state.source < count or not 0 <= state.target < count:
@@ -75,9 +75,9 @@ def _check_state(row: Row, states: Tensor) -> None:
 
 def _is_known(row: Row) -> bool:
     """Whether the row may have nothing of its own to compute but its draft."""
-    if row.blend is not None:
+    if row.options.blend is not None:
         return True
-    return row.branch is not None and row.samples and bool(row.branch.known)
+    return row.options.branch is not None and row.samples and bool(row.options.branch.known)
 
 
 def _check_draft(row: Row, draft: Draft, vocab_size: int) -> None:

@@ -89,4 +89,4 @@ def begun_again(step: Step) -> Step:
 
 
 def _from_start(row: Row) -> Row:
-    return structs.replace(row, start=0) if row.pools else row
+    return structs.replace(row, start=0) if row.options.pools else row

@@ -90,7 +90,7 @@ class DraftedSequences:
         texts = Candidates({}, {}, {}, {})
         blank, is_told = [NO_FEEDBACK] * len(round_.rows), self._is_told
         for place, row in enumerate(round_.rows):
-            if row.branch is not None:
+            if row.options.branch is not None:
                 continue
             state = self._read(row)
             if state.forced_tokens:
@@ -128,7 +128,7 @@ class DraftedSequences:
         """
         found, keeps = list[Draft](), self._followed_max < inf
         for row in round_.rows:
-            if row.new_sequence or row.branch or row.feedback != NOTHING_LEARNED:
+            if row.new_sequence or row.options.branch or row.feedback != NOTHING_LEARNED:
                 return None
             state = self.states[row.sequence_id]
             if state.forced_tokens or (state.followed and keeps):
@@ -227,7 +227,7 @@ class DraftedSequences:
             takes_model="draft" in allowed,
             savings=self._rationing.savings(noise.sampled),
             head_savings=head_savings,
-            forced_tokens=new_sequence.forced_tokens,
+            forced_tokens=new_sequence.options.forced_tokens,
             prompt_count=new_sequence.prompt_count,
             head=head,
             guesses=any(source is not head for source in sources),

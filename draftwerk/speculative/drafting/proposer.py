@@ -189,7 +189,7 @@ class Proposer:
         """Grow the trees of these rows."""
         if not drafting:
             return []
-        sampling = [row for row in round_.rows if row.samples and row.branch is None]
+        sampling = [row for row in round_.rows if row.samples and row.options.branch is None]
         weights = self._controller.token_weights(
             [row.tokens_left for row in sampling],
             [row.stop for row in sampling],

@@ -26,6 +26,7 @@ from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.request import EncodedRequest
 from draftwerk.speculative.requests.slo import Deadlines
+from draftwerk.speculative.row_parts.sequence_options import SequenceOptions
 from draftwerk.speculative.running_set import Extension, SequenceFactory
 from draftwerk.speculative.scheduler import OptionSet, PolicyFactory
 from draftwerk.speculative.sequence import Sequence
@@ -47,7 +48,7 @@ def all_options(expects_lengths: bool = True, more: Ordered[Extension] = ()) -> 
 def extensions(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
     """Return all options; a later one extends what earlier ones have made of a text."""
     forced = partial(forced_text, ChainRoom(cost, limits.pause_s))
-    return promised, forced, scored_prompt, pooled_prompt, beam_group, blended_prompt
+    return promised, adapted, forced, scored_prompt, pooled_prompt, beam_group, blended_prompt
 
 
 def check_request(request: EncodedRequest, sizes: RequestSizes) -> None:
@@ -70,6 +71,12 @@ def promised(factory: SequenceFactory, request: EncodedRequest, text: Sequence) 
         slo=factory.limits.slo if options.slo is None else options.slo,
         expires_s=times.arrived_s + (options.deadline_s or inf),
     )
+    return text
+
+
+def adapted(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
+    if adapter := request.options.adapter:
+        text.request = replace(text.request, options=SequenceOptions(adapter=adapter))
     return text
 
 

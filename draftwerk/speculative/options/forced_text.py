@@ -11,11 +11,10 @@ short round verifies no slower, and who comes meanwhile waits for less:
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
-from msgspec.structs import replace
-
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import NO_LOAD
 from draftwerk.speculative.rounds import NewSequence, Row, VerifiedRow
+from draftwerk.speculative.row_parts.plain import with_options
 from draftwerk.speculative.sequence import RoundPlan, Sequence, Taken, with_outputs
 
 ROUNDS_OF_OTHERS = 2.0
@@ -66,7 +65,7 @@ class ForcedText(Sequence):
     runs_ahead: ClassVar = False
 
     def new_sequence(self) -> NewSequence:
-        return replace(super().new_sequence(), forced_tokens=self.forced_tokens)
+        return with_options(super().new_sequence(), forced_tokens=self.forced_tokens)
 
     def rows(self, plan: RoundPlan, count_max: int, draft_max: int) -> list[Row]:
         if self.pending <= 1:
@@ -77,7 +76,7 @@ class ForcedText(Sequence):
         """Take in its row, which says nothing of the sources that draft for others."""
         taken, decision = super().take(parts, now_s), parts[0].decision
         updates = tuple(
-            with_outputs(one, margin=decision.margin)
+            with_outputs(one, margin=decision.options.margin)
             if one.tokens and len(one.tokens) == len(decision.tokens)
             else one
             for one in taken.updates

@@ -11,6 +11,7 @@ from draftwerk.speculative.request import EncodedRequest
 from draftwerk.speculative.requests.further_outputs import FurtherOutputs
 from draftwerk.speculative.requests.pooling import NOT_POOLED, PoolingOutput, PoolingParams
 from draftwerk.speculative.rounds import Decision, Row, VerifiedRow
+from draftwerk.speculative.row_parts.plain import with_options
 from draftwerk.speculative.row_parts.state_sums import joined_sums
 from draftwerk.speculative.sequence import RoundPlan, SequenceProgress, Taken
 
@@ -56,7 +57,8 @@ class PooledPrompt(ScoredPrompt):
         first, last = self.scored_span(start, stop)
         pools = self.pooling.pooling is not None and first < last
         answers = self.pooling.answers if first < last else ()
-        return replace(row, samples=False, scored=(first, last), pools=pools, answers=answers)
+        row = with_options(row, scored=(first, last), pools=pools, answers=answers)
+        return replace(row, samples=False)
 
     def take(self, parts: list[VerifiedRow], now_s: float) -> Taken:
         ((row, decision, _),) = parts
@@ -72,7 +74,7 @@ class PooledPrompt(ScoredPrompt):
         """Take in what a row has come to; returns the whole once the prompt is read."""
         self.scored = max(self.scored, row.stop)
         self.pooling_output = PoolingOutput(
-            joined_sums(self.pooling_output.state_sum, decision.state_sum),
-            tuple(each.logprob for each in decision.prompt_logprobs),
+            joined_sums(self.pooling_output.state_sum, decision.options.state_sum),
+            tuple(each.logprob for each in decision.options.prompt_logprobs),
         )
         return self.pooling_output if row.stop == self.request.prompt_count else None

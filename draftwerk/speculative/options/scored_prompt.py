@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from draftwerk.speculative.requests.further_outputs import ScoredTokens
 from draftwerk.speculative.rounds import Row, VerifiedRow
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
+from draftwerk.speculative.row_parts.plain import with_options
 from draftwerk.speculative.sequence import (
     RoundPlan,
     Sequence,
@@ -46,10 +45,10 @@ class ScoredPrompt(Sequence):
         if row is None or not self.scores:
             return row
         scored = self.scored_span(start, stop)
-        return replace(row, scored=scored, prompt_logprobs=self.alternatives)
+        return with_options(row, scored=scored, prompt_logprobs=self.alternatives)
 
     def take(self, parts: list[VerifiedRow], now_s: float) -> Taken:
-        scored = self.score(parts[0].row, parts[0].decision.prompt_logprobs)
+        scored = self.score(parts[0].row, parts[0].decision.options.prompt_logprobs)
         taken = super().take(parts, now_s)
         if scored is None:
             return taken
@@ -61,7 +60,7 @@ class ScoredPrompt(Sequence):
 
         Nothing comes before the first token: it is certain.
         """
-        if row.prompt_logprobs < 0 or not self.scores:
+        if row.options.prompt_logprobs < 0 or not self.scores:
             return None
         start, stop = self.scored, min(row.stop, self.request.prompt_count - 1) + 1
         self.scored = max(start, stop)

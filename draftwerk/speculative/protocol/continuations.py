@@ -39,12 +39,12 @@ class RowEnd:
         """Return the ordinary row that goes on from here."""
         return replace(
             row,
+            options=replace(row.options, continues=False),
             start=self.length - 1,
             stop=self.length,
             draft_max=min(row.draft_max, self.tokens_left - 1),
             new_token_ids=self.decided,
             tokens_left=self.tokens_left,
-            continues=False,
         )
 
     def learn(self, row: Row, decision: Decision) -> None:
@@ -79,9 +79,9 @@ class Continuations:
         for sequence_id in round_.finished_ids:
             self.ends.pop(sequence_id, None)
         for row in round_.rows:
-            if row.new_sequence is not None and row.branch is None:
+            if row.new_sequence is not None and row.options.branch is None:
                 self.ends[row.sequence_id] = RowEnd(row.new_sequence.sampling.stop_token_ids)
-        if not any(row.continues for row in round_.rows):
+        if not any(row.options.continues for row in round_.rows):
             return Resolved(round_, range(len(round_.rows)))
         rows: list[Row] = []
         places: list[int] = []
@@ -94,7 +94,7 @@ class Continuations:
 
     def ordinary(self, row: Row) -> Row | None:
         """Return the row with its numbers, or None if its text has ended."""
-        if not row.continues:
+        if not row.options.continues:
             return row
         end = self.ends.get(row.sequence_id)
         return None if end is None or end.ended else end.continued(row)
@@ -103,7 +103,7 @@ class Continuations:
         """Take in the decisions of a resolved round's rows."""
         for row, decision in zip(resolved.round.rows, decisions, strict=True):
             end = self.ends.get(row.sequence_id)
-            if end is not None and row.branch is None:
+            if end is not None and row.options.branch is None:
                 end.learn(row, decision)
 
     def check(self, known: Mapping[int, int]) -> None:

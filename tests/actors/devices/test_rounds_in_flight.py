@@ -112,7 +112,7 @@ def test_a_row_in_vain_is_not_done_again() -> None:
     again = found.lost()
     assert again is not None
     vain, other = again[0].round.rows
-    assert vain.continues and vain.new_sequence is None, "its beginning is not known there"
+    assert vain.options.continues and vain.new_sequence is None, "its beginning is not known there"
     assert Continuations().ordinary(vain) is None
     assert tokens_of(other) == (8, 9)
     assert again[1].round.finished_ids == (), "the process was never told of it"
@@ -145,7 +145,7 @@ def test_a_fork_of_what_was_lost_is_told_whole() -> None:
     first, fork = again[0].round.rows
     assert tokens_of(first) == (5, 6, 7)
     assert tokens_of(fork) == (5, 6, 8)
-    assert fork.branch is not None and fork.branch.origin == 0
+    assert fork.options.branch is not None and fork.options.branch.origin == 0
     answer(found)
     assert found.known[3].tokens == [5, 6, 8]
     assert found.known[1].tokens == [5, 6, 7]
@@ -195,10 +195,14 @@ class Process:
         self.texts: dict[int, list[int]] = {}
 
     def take(self, round_: Round) -> None:
-        forks = [each for each in round_.rows if each.branch is not None and each.branch.origin]
+        forks = [
+            each
+            for each in round_.rows
+            if each.options.branch is not None and each.options.branch.origin
+        ]
         for each in forks:
-            assert each.branch is not None
-            self.texts[each.sequence_id] = list(self.texts[each.branch.origin])
+            assert each.options.branch is not None
+            self.texts[each.sequence_id] = list(self.texts[each.options.branch.origin])
         for sequence_id in round_.finished_ids:
             del self.texts[sequence_id]
         for each in round_.rows:

@@ -124,12 +124,12 @@ def test_the_whole_of_a_row_fits_or_nothing_is_copied() -> None:
 
 def test_a_row_is_told_both_tables() -> None:
     memory = one_text(group_of(5), BlockPool(60, SIZE), TEXT[:20])
-    fields = memory.fields(18)
+    fields = memory.row_options(18)
     window_blocks = fields["window_blocks"]
-    assert fields["blocks"] == tuple(memory.table.blocks)
+    assert "blocks" not in fields
     assert window_blocks[:4] == (RELEASED,) * 4 and window_blocks[4] >= 100
     plain = memory_of(BlockPool(4, SIZE), None)
-    assert plain.reserve_row(5) and "window_blocks" not in plain.fields(5)
+    assert plain.reserve_row(5) and "window_blocks" not in plain.row_options(5)
 
 
 def test_a_text_without_an_end_keeps_its_beginning_and_its_window_alone() -> None:

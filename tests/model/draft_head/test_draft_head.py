@@ -198,15 +198,15 @@ def test_a_runner_drafts_where_a_beam_search_goes_on(directory, tmp_path):
     first, second, third = scores.topk(3).indices.tolist()
     draft = Draft((third, first), (-1, -1), ("x", "x"))
     (decision,) = runner.step(branching(draft)).decisions
-    (head_candidates,) = decision.head_candidates
+    (head_candidates,) = decision.options.head_candidates
     best = scores.topk(8)
     assert (head_candidates.node, head_candidates.token) == (-1, second)
     assert {token for token, _ in head_candidates.candidates} == set(best.indices.tolist())
     both = Draft((first, second), (-1, -1), ("x", "x"))
     (decision,) = runner.step(branching(both)).decisions
-    assert {head_candidates.node for head_candidates in decision.head_candidates} <= {0, 1}
-    assert len(decision.head_candidates) == 2
-    for head_candidates in decision.head_candidates:
+    assert {head_candidates.node for head_candidates in decision.options.head_candidates} <= {0, 1}
+    assert len(decision.options.head_candidates) == 2
+    for head_candidates in decision.options.head_candidates:
         text = [*PROMPT, both.tokens[head_candidates.node]]
         best = oracle_logits(oracle, text)[-1].topk(8).indices.tolist()
         assert {token for token, _ in head_candidates.candidates} == set(best)
@@ -217,15 +217,15 @@ def test_a_runner_drafts_where_a_beam_search_goes_on(directory, tmp_path):
 def test_head_skips_what_was_computed_before_the_round(directory):
     runner = make_guessing_runner(directory, idle_head)
     (decision,) = runner.step(branching(NO_DRAFT)).decisions
-    (best, first), (other, second), *_ = decision.candidates[0]
+    (best, first), (other, second), *_ = decision.options.candidates[0]
     branch = Branch(group_id=0, candidates=4, width=2, known=((best, first), (other, second)))
     row = make_row(
         len(PROMPT), len(PROMPT), sequence_id=0, draft_max=8, blocks=tuple(range(8)), branch=branch
     )
     draft = Draft((best,), (-1,), ("x",))
     (decision,) = runner.step(Proposal(make_round(row, round_id=1), (draft,))).decisions
-    assert len(decision.candidates) == 1, "of the node alone"
-    assert decision.head_candidates == (), "its state is gone, and so is that of no other"
+    assert len(decision.options.candidates) == 1, "of the node alone"
+    assert decision.options.head_candidates == (), "its state is gone, and so is that of no other"
 
 
 def test_a_head_is_found_for_its_own_target_only(directory, tmp_path, monkeypatch):

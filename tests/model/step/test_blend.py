@@ -25,6 +25,7 @@ from draftwerk.speculative.options.blend.rules import (
 )
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.rounds import NO_DRAFT, Round, Row
+from draftwerk.speculative.row_parts.row_options import RowOptions
 from draftwerk.speculative.sequence import Sequence as Request
 from draftwerk_tools.trials.blend_trial import BlendTrial
 from tests.model.native.models import random_pages, random_tokens, random_weights, tiny_config
@@ -332,7 +333,7 @@ def test_rows_out_of_range_fail_alone(parts: LoadedModel, name: str) -> None:
         draft_max=0,
         blocks=(0,),
         new_sequence=NewSequence((1, 2, 3, 4, 5, 6), 6, Sampling()),
-        blend=RowBlend(**BAD[name]),
+        options=RowOptions(blend=RowBlend(**BAD[name])),
     )
     round_ = Round(round_id=1, pipeline_slot=0, rows=(row,))
     verdict = target_runner(parts).step(Proposal(round_, (NO_DRAFT,)))

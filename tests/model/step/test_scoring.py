@@ -14,6 +14,8 @@ from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
+from draftwerk.speculative.row_parts.plain import with_options
+from draftwerk.speculative.row_parts.row_options import RowOptions
 from draftwerk.speculative.sampling import Sampling
 from tests.support.runners import kernel_parts
 from tests.support.tiny_models import VOCAB, oracle_logits, tiny_model
@@ -40,7 +42,7 @@ def scores(runner: TargetRunner, cuts: list[int], company: int = 0) -> list[Chos
             )
         ).decisions
         assert not any(decision.error for decision in decisions)
-        found += decisions[0].prompt_logprobs
+        found += decisions[0].options.prompt_logprobs
     return found
 
 
@@ -54,8 +56,7 @@ def _row(number: int, start: int, stop: int) -> Row:
         draft_max=0,
         blocks=tuple(range(number * BLOCKS, (number + 1) * BLOCKS)),
         new_sequence=NewSequence(TOKENS, len(TOKENS), Sampling(seed=1)),
-        scored=(start, min(stop, len(TOKENS) - 1)),
-        prompt_logprobs=2,
+        options=RowOptions(scored=(start, min(stop, len(TOKENS) - 1)), prompt_logprobs=2),
     )
 
 
@@ -79,8 +80,7 @@ def test_named_tokens_have_the_bits_that_they_have_among_alternatives(
     def first(sampling: Sampling, company: int) -> ChosenLogprob:
         rows = [
             structs.replace(
-                _row(number, 0, len(TOKENS)),
-                scored=(0, 0),
+                with_options(_row(number, 0, len(TOKENS)), scored=(0, 0)),
                 new_sequence=NewSequence(TOKENS, len(TOKENS), sampling),
             )
             for number in range(1 + company)

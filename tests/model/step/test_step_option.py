@@ -6,6 +6,7 @@ from typing import Any
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.step.target_runner import StepOption, StepProgress
 from draftwerk.speculative.rounds import Decision, Round
+from draftwerk.speculative.row_parts.decision_options import DecisionOptions
 
 
 def progress() -> tuple[StepProgress, list[Any]]:
@@ -21,8 +22,11 @@ def progress() -> tuple[StepProgress, list[Any]]:
 
 def test_what_is_told_of_a_row_is_added() -> None:
     step, walks = progress()
-    step.tell(walks[1].plan, margin=0.5)
-    assert step.decisions == [Decision(tokens=(1,)), Decision(tokens=(2,), margin=0.5)]
+    step.tell_option(walks[1].plan, margin=0.5)
+    assert step.decisions == [
+        Decision(tokens=(1,)),
+        Decision(tokens=(2,), options=DecisionOptions(margin=0.5)),
+    ]
 
 
 def test_a_row_that_fails_takes_no_other_with_it() -> None:

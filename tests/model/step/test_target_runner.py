@@ -105,7 +105,7 @@ def test_a_branch_whose_nodes_alone_are_computed_does_not_fail_for_the_row_behin
     runner.parts = replace(runner.parts, forward=breaking)
     proposal = Proposal(make_round(branch, behind, round_id=1), (nodes, NO_DRAFT))
     first, second = runner.step(proposal).decisions
-    assert not first.error and len(first.candidates) == 2
+    assert not first.error and len(first.options.candidates) == 2
     assert "not a number" in second.error
 
 
@@ -217,7 +217,7 @@ def test_a_branch_is_offered_the_best_next_tokens_and_decides_nothing(directory,
     )
     (decision,) = runner.step(Proposal(make_round(row), (tree,))).decisions
     assert (decision.tokens, decision.path) == ((), ())
-    for path, offered in zip(([], [11], [12], [11, 11]), decision.candidates, strict=True):
+    for path, offered in zip(([], [11], [12], [11, 11]), decision.options.candidates, strict=True):
         logprobs = oracle_logits(oracle, PROMPT + path)[-1].log_softmax(-1).tolist()
         scores = edited(logprobs, PROMPT, path, sampling)
         best = sorted(range(VOCAB), key=lambda token: -scores[token])[:5]
@@ -261,7 +261,9 @@ def test_a_new_branch_copies_its_origin_as_it_was_before_the_round(directory):
         branch=Branch(group_id=4, candidates=1),
     )
     (expected,) = runner.step(Proposal(make_round(fresh, round_id=2), (NO_DRAFT,))).decisions
-    assert decisions[1].candidates[0][0] == pytest.approx(expected.candidates[0][0], abs=1e-4)
+    assert decisions[1].options.candidates[0][0] == pytest.approx(
+        expected.options.candidates[0][0], abs=1e-4
+    )
 
 
 def test_slots_are_moved_after_the_copies_and_before_anything_is_written(directory):

@@ -10,6 +10,7 @@ from draftwerk.model.batch.batch import Pages
 from draftwerk.model.step.sequences import BadRow, CachedSequence
 from draftwerk.model.step.validation import check_row
 from draftwerk.speculative.rounds import NO_DRAFT, Row
+from draftwerk.speculative.row_parts.plain import with_options
 from draftwerk.speculative.sampling import Sampling
 from tests.support.rounds import make_row
 
@@ -55,7 +56,7 @@ LAST = make_row(TEXT - 1, TEXT, blocks=tuple(range(TEXT // SIZE)), window_blocks
     ],
 )
 def test_a_row_has_every_block_of_its_windows(blocks: tuple[int, ...], reason: str) -> None:
-    row = replace(LAST, window_blocks=blocks)
+    row = with_options(LAST, window_blocks=blocks)
     if not reason:
         check(row, text())
         return

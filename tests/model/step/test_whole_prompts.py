@@ -24,6 +24,7 @@ from draftwerk.model.step.whole_prompts import NO_TEXT, Step, all_seen, one_by_o
 from draftwerk.speculative.options.pooled_prompt import PooledPrompt
 from draftwerk.speculative.requests.pooling import Pooling, PoolingParams
 from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row
+from draftwerk.speculative.row_parts.row_options import RowOptions
 from draftwerk.speculative.row_parts.state_sums import summed
 from draftwerk.speculative.sampling import Sampling
 from tests.support.gguf_of_hybrids import has_offset
@@ -87,8 +88,7 @@ def rows_of(number: int, cuts: list[int], pooling: Pooling) -> list[Row]:
                 draft_max=0,
                 blocks=tuple(range(number * BLOCKS, (number + 1) * BLOCKS)),
                 new_sequence=NewSequence(tokens, len(tokens), Sampling()) if not start else None,
-                scored=scored,
-                pools=scored[0] < scored[1],
+                options=RowOptions(scored=scored, pools=scored[0] < scored[1]),
             )
         )
     return found
@@ -108,9 +108,9 @@ def sums(step: Step, *rounds: list[Row]) -> dict[int, bytes]:
         verdict = step(Proposal(round_, (NO_DRAFT,) * len(rows)))
         for row, decision in zip(rows, verdict.decisions, strict=True):
             assert not decision.error
-            assert bool(decision.state_sum) == row.pools
-            if row.pools:
-                found[row.sequence_id] = decision.state_sum
+            assert bool(decision.options.state_sum) == row.options.pools
+            if row.options.pools:
+                found[row.sequence_id] = decision.options.state_sum
     return found
 
 

@@ -15,7 +15,7 @@ from draftwerk.model.process.build import build
 from draftwerk.model.process.built import extended
 from draftwerk.model.step.around_steps import attached
 from draftwerk.model.step.options.step_options import target_runner
-from draftwerk.pictures.picture_rows import RowOptions
+from draftwerk.pictures.picture_rows import PictureRowOptions
 from draftwerk.pictures.placeholders import placeholders
 from draftwerk.pictures.tower import Tower
 from draftwerk.pictures.tower_messages import PictureWork, TowerOptions
@@ -53,7 +53,7 @@ class PicturedGguf:
 
     def run(self, dtype: str, prompts: Sequence[list[int]], **more: Any) -> list[Any]:
         """Return what texts come to together."""
-        rows = msgspec.json.encode(RowOptions(str(self.rows), self.picture_id)).decode()
+        rows = msgspec.json.encode(PictureRowOptions(str(self.rows), self.picture_id)).decode()
         options = ModelOptions(
             source=str(self.text),
             dtype=dtype,

@@ -3,6 +3,7 @@
 from draftwerk.speculative.drafting.prepared import GIVEN
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Round, Row
+from draftwerk.speculative.row_parts.sequence_options import SequenceOptions
 from draftwerk.speculative.sampling import Sampling
 
 FORCED = (11, 12, 13, 14, 15, 16)
@@ -11,7 +12,9 @@ FORCED = (11, 12, 13, 14, 15, 16)
 def row(stop: int, draft_max: int, new: tuple[int, ...] = (), opened: bool = True) -> Row:
     tokens = (1, 2, 1, 2, 1)
     sequence = (
-        NewSequence(tokens, len(tokens), Sampling(), forced_tokens=FORCED) if opened else None
+        NewSequence(tokens, len(tokens), Sampling(), options=SequenceOptions(forced_tokens=FORCED))
+        if opened
+        else None
     )
     return Row(
         sequence_id=1,

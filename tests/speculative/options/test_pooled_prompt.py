@@ -10,6 +10,7 @@ from draftwerk.speculative.request import EncodedRequest, Options
 from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
 from draftwerk.speculative.rounds import NO_DRAFT, Decision, Row, Verdict
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
+from draftwerk.speculative.row_parts.decision_options import DecisionOptions
 from draftwerk.speculative.row_parts.state_sums import LONG
 from draftwerk.speculative.row_parts.step_report import NO_STEP
 from draftwerk.speculative.sampling import Sampling
@@ -32,13 +33,20 @@ def fixed(number: int) -> bytes:
 
 def decided(row: Row) -> Decision:
     """Answer with the square of each position, in place of its state."""
-    assert not (row.samples and (row.pools or row.answers)), "a token behind a prompt that is read"
-    if row.answers:
-        assert row.scored == (row.stop - 1, row.stop)
-        return Decision(prompt_logprobs=tuple(ChosenLogprob(-float(each)) for each in row.answers))
-    total = sum(at**2 for at in range(*row.scored))
+    assert not (row.samples and (row.options.pools or row.options.answers)), (
+        "a token behind a prompt that is read"
+    )
+    if row.options.answers:
+        assert row.options.scored == (row.stop - 1, row.stop)
+        return Decision(
+            options=DecisionOptions(
+                prompt_logprobs=tuple(ChosenLogprob(-float(each)) for each in row.options.answers)
+            )
+        )
+    total = sum(at**2 for at in range(*row.options.scored))
     return Decision(
-        tokens=(1,) if row.samples else (), state_sum=fixed(total) if row.pools else b""
+        tokens=(1,) if row.samples else (),
+        options=DecisionOptions(state_sum=fixed(total) if row.options.pools else b""),
     )
 
 

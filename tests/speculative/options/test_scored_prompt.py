@@ -15,6 +15,7 @@ from draftwerk.speculative.options.all_options import extensions
 from draftwerk.speculative.request import EncodedRequest, Options
 from draftwerk.speculative.rounds import NO_DRAFT, Decision, Row, Verdict
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
+from draftwerk.speculative.row_parts.decision_options import DecisionOptions
 from draftwerk.speculative.row_parts.step_report import NO_STEP
 from draftwerk.speculative.running_set import SequenceFactory
 from draftwerk.speculative.sampling import Sampling
@@ -41,7 +42,9 @@ def decided(row: Row) -> Decision:
     """Answer with the position after which each token comes, in place of its log-probability."""
     return Decision(
         tokens=(1,) if row.samples else (),
-        prompt_logprobs=tuple(ChosenLogprob(float(at)) for at in range(*row.scored)),
+        options=DecisionOptions(
+            prompt_logprobs=tuple(ChosenLogprob(float(at)) for at in range(*row.options.scored))
+        ),
     )
 
 

@@ -52,7 +52,7 @@ def answered(decision: Decision, tokens_left: int = 10) -> Continuations:
 def test_a_row_goes_on_with_the_tokens_that_were_decided() -> None:
     found = answered(Decision(tokens=(4, 5)))
     (row,) = found.resolve(round_of(following(1))).round.rows
-    assert not row.continues
+    assert not row.options.continues
     assert (row.start, row.stop) == (4, 5), "the last token's KV is still to be computed"
     assert row.new_token_ids == (4, 5)
     assert row.tokens_left == 8

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
 from draftwerk.speculative.requests.slo import Slo
-from draftwerk.speculative.rounds import Round
+from draftwerk.speculative.rounds import NewSequence, Round
 from draftwerk.speculative.row_parts.step_report import NO_STEP
 from draftwerk.speculative.scheduler import Scheduler
 from tests.speculative.options.beams import beam_world
@@ -44,6 +45,31 @@ KINDS: dict[str, Story] = {
 """What each is about: the rest of its requests are of any kind."""
 
 
+ROW = (
+    *("sequence_id", "start", "stop", "samples", "draft_max", "blocks", "window_blocks"),
+    *("new_token_ids", "new_sequence", "feedback", "branch", "tokens_left", "continues", "blend"),
+    *("scored", "prompt_logprobs", "state", "pools", "answers"),
+)
+SEQUENCE = (
+    *("tokens", "prompt_count", "sampling", "methods", "name_space", "prediction"),
+    *("forced_tokens", "adapter"),
+)
+"""Fields, those of options among them, in the order in which the rounds were recorded."""
+
+
+def as_recorded(round_: Round) -> list[Any]:
+    """Return what a round says, laid out as it was recorded; the report has real times."""
+    rows = [flat(row, ROW) for row in round_.rows]
+    values = msgspec.structs.asdict(replace(round_, report=NO_STEP)) | {"rows": rows}
+    return [*values.values()]
+
+
+def flat(part: Any, names: tuple[str, ...]) -> list[Any]:
+    """Return the values of a part of a round, whether they are its own or of its options."""
+    found = (getattr(part if hasattr(part, name) else part.options, name) for name in names)
+    return [flat(one, SEQUENCE) if isinstance(one, NewSequence) else one for one in found]
+
+
 def digest(story: Callable[[], object]) -> str:
     """Return the number of rounds that a story plans, and a digest of all."""
     rounds, plan = list[bytes](), Scheduler.plan
@@ -51,7 +77,7 @@ def digest(story: Callable[[], object]) -> str:
     def recording_plan(scheduler: Scheduler, now_s: float = 0.0) -> Round | None:
         round_ = plan(scheduler, now_s)
         if round_ is not None:
-            rounds.append(msgspec.msgpack.encode(replace(round_, report=NO_STEP)))  # real time
+            rounds.append(msgspec.msgpack.encode(as_recorded(round_)))
         return round_
 
     with pytest.MonkeyPatch.context() as patch:

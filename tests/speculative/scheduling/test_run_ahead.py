@@ -41,15 +41,15 @@ def test_a_decoding_row_is_continued_before_it_is_answered() -> None:
     first, second = plan(world), plan(world)
     assert world.scheduler.plan() is None, "two are under way"
     (row,) = second.rows
-    assert row.continues and row.samples
-    assert not first.rows[0].continues
+    assert row.options.continues and row.samples
+    assert not first.rows[0].options.continues
     assert row.new_token_ids == () and row.new_sequence is None
     # Slots for the token that the first round decides at least, and for every draft of both.
     most = 3 + 1 + first.rows[0].draft_max + row.draft_max
     assert len(row.blocks) * world.scheduler.pool.block_size >= most
     assert answer(world, first, (7,)) == [one.sequence_id]
     third = plan(world)
-    assert third.rows[0].continues
+    assert third.rows[0].options.continues
     assert third.rows[0].new_token_ids == (), "the device knows what it decided"
 
 
@@ -59,7 +59,7 @@ def test_the_rest_of_a_prompt_follows_its_beginning_at_once() -> None:
     first, second = plan(world), plan(world)
     assert (first.rows[0].start, first.rows[0].stop) == (0, 24)
     assert (second.rows[0].start, second.rows[0].stop) == (24, 40)
-    assert not second.rows[0].continues
+    assert not second.rows[0].options.continues
     assert second.rows[0].samples
 
 
@@ -90,7 +90,7 @@ def test_a_request_that_comes_while_a_round_runs_shares_the_next() -> None:
     plan(world)
     new = submit(world, [4, 5], tokens_max=9)
     rows = plan(world).rows
-    assert [row.continues for row in rows] == [True, False]
+    assert [row.options.continues for row in rows] == [True, False]
     assert rows[1].sequence_id == new.sequence_id
 
 
@@ -122,7 +122,7 @@ def test_so_it_is_with_slots_of_states() -> None:
     first, second = plan(world), plan(world)
     world.scheduler.cancel(one.request.request_id)
     answer(world, first, (7,))
-    state = second.rows[0].state
+    state = second.rows[0].options.state
     assert state is not None and state.saves
     used = {state.source, state.target, *(slot for _, slot in state.saves)}
     assert states_in_flight(world.scheduler.rounds_in_flight()) == used

@@ -28,7 +28,7 @@ class FollowedTexts(StepOption):
     def add_outputs(
         self, outputs: RowOutputs, row: Row, draft: Draft, sequence: CachedSequence
     ) -> None:
-        if not row.pools and is_followed(self._windows, row, draft):
+        if not row.options.pools and is_followed(self._windows, row, draft):
             first = max(row.start, len(sequence.tokens) - self._windows.prompt_max)
             outputs.hidden = range(first - row.start, row.stop - row.start - row.samples)
 
@@ -43,13 +43,13 @@ class FollowedTexts(StepOption):
 
 def is_followed(windows: HeadWindows, row: Row, draft: Draft) -> bool:
     """Whether a head is told of a row: it keeps something of as many texts as it drafts for."""
-    return draft.followed and row.branch is None and windows.has_room(row.sequence_id)
+    return draft.followed and row.options.branch is None and windows.has_room(row.sequence_id)
 
 
 def follow_prompts(windows: HeadWindows, states: Tensor, plans: Sequence[RowPlan]) -> None:
     """Take in the states without logits, which are those of `followed_tokens`."""
     for plan in plans:
-        if plan.hidden and not plan.row.pools:
+        if plan.hidden and not plan.row.options.pools:
             row, tokens = plan.row, plan.sequence.tokens
             position = row.stop - row.samples - len(plan.hidden)
             following = tokens[position + 1 : position + 1 + len(plan.hidden)]

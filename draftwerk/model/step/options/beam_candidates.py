@@ -34,7 +34,7 @@ class BeamCandidates(StepOption):
         answers = iter(self.backend.candidates(step.logits, requests))
         for walk, row in questions:
             candidates = tuple(() if request is None else next(answers) for request in row)
-            step.tell(walk.plan, candidates=candidates)
+            step.tell_option(walk.plan, candidates=candidates)
 
 
 def candidate_requests(plan: RowPlan) -> CandidateRequests:
@@ -53,7 +53,7 @@ def candidate_requests(plan: RowPlan) -> CandidateRequests:
 def _candidate_request(
     plan: RowPlan, logits_row: int, path: list[int]
 ) -> tuple[SamplingRequest, int] | None:
-    branch, sequence = plan.row.branch, plan.sequence
+    branch, sequence = plan.row.options.branch, plan.sequence
     assert branch is not None
     if path and path[-1] in sequence.sampling.stop_token_ids:
         return None

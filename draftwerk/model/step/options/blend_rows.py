@@ -15,6 +15,7 @@ from draftwerk.model.step.sequences import BadRow, CachedSequence
 from draftwerk.model.step.target_runner import StepOption, StepProgress
 from draftwerk.speculative.options.blend.rules import CHECK_LAYER
 from draftwerk.speculative.rounds import NO_DRAFT, Decision, Row
+from draftwerk.speculative.row_parts.decision_options import DecisionOptions
 from draftwerk.speculative.row_parts.row_blend import RowBlend
 
 
@@ -26,33 +27,33 @@ class BlendRows(StepOption):
     clock: Callable[[], float]
 
     def lay_out(self, builder: BatchBuilder, row: Row, sequence: CachedSequence) -> int | None:
-        if row.blend is None:
+        if row.options.blend is None:
             return None
         check_blend(row, sequence, self.parts)
-        for read in row.blend.reads:
+        for read in row.options.blend.reads:
             tokens = read.tokens(sequence.tokens)
             builder.add(tokens, read.start, read.blocks, NO_DRAFT, samples=False)
-        places = list(row.blend.places)
+        places = list(row.options.blend.places)
         tokens = [sequence.tokens[place] for place in places]
         return builder.add_places(tokens, places, row.blocks, row.samples)
 
     def prepare(self, step: StepProgress) -> None:
-        plans = [plan for plan in step.rows if plan.row.blend is not None]
+        plans = [plan for plan in step.rows if plan.row.options.blend is not None]
         if not plans:
             return
         begun = self.clock()
         copy_segments(self.parts, plans)
         for number, deviations in probe_rows(self.parts, plans).items():
-            step.decisions[number] = Decision(deviations=deviations)
+            step.decisions[number] = Decision(options=DecisionOptions(deviations=deviations))
         step.aside_s += self.clock() - begun
 
 
 def copy_segments(parts: LoadedModel, plans: Sequence[RowPlan]) -> None:
     """Copy slots of segments to the rows that they belong to."""
     for plan in plans:
-        assert plan.row.blend is not None and parts.turn_slots is not None
+        assert plan.row.options.blend is not None and parts.turn_slots is not None
         size = parts.pages.block_size
-        for copy in plan.row.blend.copies:
+        for copy in plan.row.options.blend.copies:
             sources = _slots(copy.blocks, copy.start, copy.stop, size)
             targets = _slots(plan.row.blocks, copy.to, copy.to + copy.stop - copy.start, size)
             parts.turn_slots(parts.pages, sources, targets, copy.turn)
@@ -66,7 +67,9 @@ def probe_rows(parts: LoadedModel, plans: Sequence[RowPlan]) -> dict[int, tuple[
     probing = [
         plan
         for plan in plans
-        if plan.row.blend is not None and plan.row.blend.probes and plan.row.stop > plan.row.start
+        if plan.row.options.blend is not None
+        and plan.row.options.blend.probes
+        and plan.row.stop > plan.row.start
     ]
     if not probing:
         return {}
@@ -80,8 +83,8 @@ def probe_rows(parts: LoadedModel, plans: Sequence[RowPlan]) -> dict[int, tuple[
     distances = np.square(_checked(parts.pages, batch.slots) - before).sum(axis=1)
     found: dict[int, tuple[float, ...]] = {}
     for first, plan in zip(builder.starts, probing, strict=False):
-        assert plan.row.blend is not None
-        copied = _copied(plan.row.blend)
+        assert plan.row.options.blend is not None
+        copied = _copied(plan.row.options.blend)
         of_row = distances[first : first + plan.row.stop - plan.row.start].tolist()
         places = range(plan.row.start, plan.row.stop)
         found[plan.number] = tuple(
@@ -93,7 +96,7 @@ def probe_rows(parts: LoadedModel, plans: Sequence[RowPlan]) -> dict[int, tuple[
 
 def check_blend(row: Row, sequence: CachedSequence, parts: LoadedModel) -> None:
     """Raise BadRow unless what a row copies, reads and computes is in range."""
-    blend = row.blend
+    blend = row.options.blend
     assert blend is not None
     if parts.turn_slots is None:
         raise BadRow("segments cannot be reused on this device")

@@ -20,13 +20,13 @@ class ForcedMargins(StepOption):
                 assert step.logits is not None
                 margin = _margin(step.logits, walk, forced)
                 if margin is not None:
-                    step.tell(walk.plan, margin=margin)
+                    step.tell_option(walk.plan, margin=margin)
 
 
 def forced_of(walk: RowWalk) -> tuple[int, ...]:
     """Return the generated tokens that are to be verified of a walk's text."""
     begun = walk.plan.sequence.new_sequence
-    return () if begun is None else begun.forced_tokens
+    return () if begun is None else begun.options.forced_tokens
 
 
 def _margin(logits: Tensor, walk: RowWalk, forced: tuple[int, ...]) -> float | None:

@@ -51,8 +51,8 @@ class HeadDrafts(StepOption):
             places += bool(tree)
         searching = [walk for walk in wanting if not walk.plan.decides]
         for plan, candidates in _candidates(self.head, step, searching):
-            known = step.decisions[plan.number].head_candidates
-            step.tell(plan, head_candidates=(*known, candidates))
+            known = step.decisions[plan.number].options.head_candidates
+            step.tell_option(plan, head_candidates=(*known, candidates))
             places += 1
         step.report = replace(step.report, head_rows=places)
 
@@ -97,7 +97,7 @@ def _budget(walk: RowWalk) -> int:
 def _text_pages(walk: RowWalk, pages: Pages) -> TextPages:
     """Return where all that is committed is kept, but for the last token."""
     row = walk.plan.row
-    return TextPages(pages, row.stop + len(walk.tokens) - 1, row.blocks, row.window_blocks)
+    return TextPages(pages, row.stop + len(walk.tokens) - 1, row.blocks, row.options.window_blocks)
 
 
 def _follows(head: BoundHead[Drafter], sequence_id: int) -> bool:
@@ -129,10 +129,10 @@ def _candidates(
 def _positions(step: StepProgress, search: Sequence[RowWalk]) -> Iterator[_BeamPosition]:
     """Yield where one search continues, if the target computed the state there."""
     first = search[0].plan
-    assert first.row.branch is not None
+    assert first.row.options.branch is not None
     survivors = unexpanded_survivors(
         [_verified_branch(step, walk.plan) for walk in search],
-        first.row.branch.width,
+        first.row.options.branch.width,
         first.sequence.sampling.stop_token_ids,
     )
     for survivor in survivors:
@@ -143,17 +143,17 @@ def _positions(step: StepProgress, search: Sequence[RowWalk]) -> Iterator[_BeamP
 
 
 def _verified_branch(step: StepProgress, plan: RowPlan) -> VerifiedBranch:
-    assert plan.row.branch is not None
-    known = (plan.row.branch.known,) if plan.begins_known else ()
-    candidates = step.decisions[plan.number].candidates
-    return VerifiedBranch(plan.row.branch.score, plan.draft, (*known, *candidates))
+    assert plan.row.options.branch is not None
+    known = (plan.row.options.branch.known,) if plan.begins_known else ()
+    candidates = step.decisions[plan.number].options.candidates
+    return VerifiedBranch(plan.row.options.branch.score, plan.draft, (*known, *candidates))
 
 
 def _searches(branches: Sequence[RowWalk]) -> list[list[RowWalk]]:
     """Return the branches of each search."""
     by_group: dict[int, list[RowWalk]] = {}
     for walk in branches:
-        branch = walk.plan.row.branch
+        branch = walk.plan.row.options.branch
         assert branch is not None
         by_group.setdefault(branch.group_id, []).append(walk)
     return list(by_group.values())

@@ -18,8 +18,8 @@ class WindowRows(StepOption):
     def add_outputs(
         self, outputs: RowOutputs, row: Row, draft: Draft, sequence: CachedSequence
     ) -> None:
-        outputs.columns["window"] = row.window_blocks
-        outputs.tables = (row.window_blocks,)
+        outputs.columns["window"] = row.options.window_blocks
+        outputs.tables = (row.options.window_blocks,)
 
 
 @dataclass(slots=True)
@@ -36,10 +36,10 @@ class RecurrentRows(StepOption):
     def add_outputs(
         self, outputs: RowOutputs, row: Row, draft: Draft, sequence: CachedSequence
     ) -> None:
-        outputs.columns["state"] = row.state or NO_STATE
+        outputs.columns["state"] = row.options.state or NO_STATE
 
     def laid_out(self, builder: BatchBuilder, plan: RowPlan) -> None:
-        if plan.row.state is not None:
+        if plan.row.options.state is not None:
             self._states[plan.number] = builder.states[-1]
 
     def follow(self, walks: Sequence[RowWalk]) -> None:
@@ -57,7 +57,7 @@ class AdapterRows(StepOption):
     def add_outputs(
         self, outputs: RowOutputs, row: Row, draft: Draft, sequence: CachedSequence
     ) -> None:
-        adapter = "" if sequence.new_sequence is None else sequence.new_sequence.adapter
+        adapter = "" if sequence.new_sequence is None else sequence.new_sequence.options.adapter
         if not adapter:
             return
         if adapter not in self.numbers:

@@ -10,6 +10,7 @@ from draftwerk.model.step.row_walk import BROKEN
 from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.model.step.target_runner import RowOutputs, StepOption, StepProgress
 from draftwerk.speculative.rounds import Decision, Draft, Row
+from draftwerk.speculative.row_parts.decision_options import DecisionOptions
 from draftwerk.speculative.row_parts.state_sums import FRACTION_BITS, STATE_MAX
 
 
@@ -22,11 +23,13 @@ class PooledStates(StepOption):
     def add_outputs(
         self, outputs: RowOutputs, row: Row, draft: Draft, sequence: CachedSequence
     ) -> None:
-        if row.pools:
-            outputs.hidden = range(row.scored[0] - row.start, row.scored[1] - row.start)
+        if row.options.pools:
+            outputs.hidden = range(
+                row.options.scored[0] - row.start, row.options.scored[1] - row.start
+            )
 
     def report(self, step: StepProgress) -> None:
-        pooling = [plan for plan in step.rows if plan.row.pools and plan.hidden]
+        pooling = [plan for plan in step.rows if plan.row.options.pools and plan.hidden]
         if not pooling:
             return
         states = self.parts.states[len(step.builder.outputs) :]
@@ -34,7 +37,9 @@ class PooledStates(StepOption):
             pooled = states[plan.hidden.start : plan.hidden.stop].double().cpu()
             is_sound = bool((pooled.abs() <= STATE_MAX).all())
             step.decisions[plan.number] = (
-                Decision(state_sum=_sum(pooled)) if is_sound else Decision(error=BROKEN)
+                Decision(options=DecisionOptions(state_sum=_sum(pooled)))
+                if is_sound
+                else Decision(error=BROKEN)
             )
 
 

@@ -23,11 +23,13 @@ class KnownLogprobs(StepOption):
     def add_outputs(
         self, outputs: RowOutputs, row: Row, draft: Draft, sequence: CachedSequence
     ) -> None:
-        if not row.pools:
-            outputs.logits = range(row.scored[0] - row.start, row.scored[1] - row.start)
+        if not row.options.pools:
+            outputs.logits = range(
+                row.options.scored[0] - row.start, row.options.scored[1] - row.start
+            )
 
     def report(self, step: StepProgress) -> None:
-        scoring = [plan for plan in step.rows if _positions(plan) and not plan.row.pools]
+        scoring = [plan for plan in step.rows if _positions(plan) and not plan.row.options.pools]
         if not scoring:
             return
         assert step.logits is not None
@@ -36,21 +38,21 @@ class KnownLogprobs(StepOption):
             self.backend.logprobs(step.logits, [question for row in asked for question in row])
         )
         for plan, row in zip(scoring, asked, strict=True):
-            step.tell(plan, prompt_logprobs=tuple(next(answers) for _ in row))
+            step.tell_option(plan, prompt_logprobs=tuple(next(answers) for _ in row))
 
 
 def _positions(plan: RowPlan) -> range:
     """Return the known tokens with logits of their own, which come before the row's first."""
-    return range(*plan.row.scored)
+    return range(*plan.row.options.scored)
 
 
 def _scores_asked(plan: RowPlan) -> list[LogprobQuestion]:
     """Return what is asked of a row's `scored` positions."""
-    if plan.row.answers:
-        return [(plan.first - 1, token, 0) for token in plan.row.answers]
+    if plan.row.options.answers:
+        return [(plan.first - 1, token, 0) for token in plan.row.options.answers]
     positions = _positions(plan)
     return [
-        (row, plan.sequence.tokens[position + 1], plan.row.prompt_logprobs)
+        (row, plan.sequence.tokens[position + 1], plan.row.options.prompt_logprobs)
         for row, position in enumerate(positions, start=plan.first - len(positions))
     ]
 

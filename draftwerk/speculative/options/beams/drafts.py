@@ -107,7 +107,9 @@ class BeamDrafts:
 
     def read(self, round_: Round, prompt: Callable[[int], Occurrences]) -> None:
         """Record a round's branches and finished searches; `prompt` returns a root's text."""
-        branches = [(row, row.branch) for row in round_.rows if row.branch is not None]
+        branches = [
+            (row, row.options.branch) for row in round_.rows if row.options.branch is not None
+        ]
         copied = [self._tails.get(branch.origin or row.sequence_id) for row, branch in branches]
         for (
             sequence_id
@@ -135,9 +137,9 @@ class BeamDrafts:
         `load` counts the round's tokens before anything is drafted for these rows, and `costs` has
         what a round costs in ms by its tokens.
         """
-        branches = [row.branch for row in rows if row.branch is not None]
+        branches = [row.options.branch for row in rows if row.options.branch is not None]
         search = self._searches[branches[0].group_id]
-        counts, again = (max(load, len(rows)), len(rows)), rows[0].state is not None
+        counts, again = (max(load, len(rows)), len(rows)), rows[0].options.state is not None
         node_cost = NodeCost(branches[0].width, *counts, costs, is_read_again=again)
         if node_cost.price(0) > PRICE_MAX:
             return [NO_FEEDBACK] * len(rows)

@@ -31,6 +31,7 @@ from draftwerk.speculative.options.beams.text_snapshots import TextSnapshots
 from draftwerk.speculative.options.beams.verified_trees import as_one_row, path_origins, seen
 from draftwerk.speculative.rounds import Row, VerifiedRow
 from draftwerk.speculative.row_parts.beam_rows import Branch, Seen
+from draftwerk.speculative.row_parts.row_options import RowOptions
 from draftwerk.speculative.sequence import Sequence
 
 SEARCH_ROOM = 2
@@ -150,6 +151,7 @@ class BeamSearch:
         if states is not None and member.state is not None:
             saves = self._snapshots.begin_row(states, member, stop, root.request.prompt_count)
             state = states.go_on(member.state, saves)
+        options = member.memory.row_options(stop + drafts)
         group.rows.append(
             Row(
                 sequence_id=member.sequence_id,
@@ -163,9 +165,8 @@ class BeamSearch:
                 new_sequence=None
                 if member.sent_count
                 else with_tokens(root.new_sequence(), member.tokens),
-                branch=branch,
-                state=state,
-                **member.memory.fields(stop + drafts),
+                blocks=member.memory.table.first_blocks(stop + drafts),
+                options=RowOptions(branch=branch, state=state, **options),
             )
         )
         member.sent_count, member.origin = len(member.tokens), 0
@@ -188,9 +189,9 @@ class BeamSearch:
             member = members[row.sequence_id]
             member.base = row.stop
             member.memory.commit(member.tokens, row.start, row.stop)
-            if states is not None and row.state is not None:
-                member.state = row.state.target
-                own = member, row.state, root.request.prompt_count
+            if states is not None and row.options.state is not None:
+                member.state = row.options.state.target
+                own = member, row.options.state, root.request.prompt_count
                 self._snapshots.end_row(states, *own)
         outcome = self._advance(root, parts) if parts[0].row.samples else None
         if states is not None:
@@ -224,7 +225,7 @@ class BeamSearch:
         self.members = []
         survivors = self.beams.live if positions else []
         head_candidates = [
-            {(one.node, one.token): one.candidates for one in part.decision.head_candidates}
+            {(one.node, one.token): one.candidates for one in part.decision.options.head_candidates}
             for part in parts
         ]
         for hypothesis, (tip, position, known) in zip(survivors, positions, strict=True):

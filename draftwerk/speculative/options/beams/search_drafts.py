@@ -19,7 +19,7 @@ class SearchDrafts:
         self._beams, self._controller, self._has_head = BeamDrafts(), controller, has_head
 
     def are_in(self, round_: Round) -> bool:
-        return bool([row for row in round_.rows if row.branch is not None])
+        return bool([row for row in round_.rows if row.options.branch is not None])
 
     def read(self, round_: Round, prompt: Callable[[int], Occurrences]) -> None:
         self._beams.read(round_, prompt)
@@ -45,6 +45,6 @@ def _groups(round_: Round) -> dict[int, list[int]]:
     """Return the places of the rows of each search that may be drafted for."""
     groups: dict[int, list[int]] = {}
     for index, row in enumerate(round_.rows):
-        if row.branch is not None and row.samples and row.draft_max:
-            groups.setdefault(row.branch.group_id, []).append(index)
+        if row.options.branch is not None and row.samples and row.draft_max:
+            groups.setdefault(row.options.branch.group_id, []).append(index)
     return groups

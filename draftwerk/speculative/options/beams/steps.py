@@ -2,10 +2,9 @@
 
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from draftwerk.speculative.options.beams.decisions import Beams, Candidate
 from draftwerk.speculative.rounds import Decision, VerifiedRow
+from draftwerk.speculative.row_parts.plain import with_options
 
 TreePosition = tuple[int, int]
 """A row of the search, and a node of its draft; -1 is its last known token."""
@@ -56,7 +55,9 @@ def take_steps(
 
 def with_known(decision: Decision, known: tuple[Candidate, ...]) -> Decision:
     """Return a decision that begins with the candidates after the last known token."""
-    return replace(decision, candidates=(known, *decision.candidates)) if known else decision
+    if not known:
+        return decision
+    return with_options(decision, candidates=(known, *decision.options.candidates))
 
 
 def _decides(beams: Beams, candidates: list[tuple[Candidate, ...] | None], bounded: bool) -> bool:
@@ -68,7 +69,11 @@ def _decides(beams: Beams, candidates: list[tuple[Candidate, ...] | None], bound
 def _candidates_at(
     parts: list[VerifiedRow], position: TreePosition | None
 ) -> tuple[Candidate, ...] | None:
-    return None if position is None else parts[position[0]].decision.candidates[position[1] + 1]
+    return (
+        None
+        if position is None
+        else parts[position[0]].decision.options.candidates[position[1] + 1]
+    )
 
 
 def _child(

@@ -16,7 +16,7 @@ def seen(members: Sequence[Member], parts: Sequence[VerifiedRow], count_max: int
         tails = [tuple(member.tokens[-ORDERS:])]
         for token, parent in zip(draft.tokens, draft.parents, strict=True):
             tails.append((*tails[parent + 1], token)[-ORDERS:])
-        for tail, candidates in zip(tails, decision.candidates, strict=True):
+        for tail, candidates in zip(tails, decision.options.candidates, strict=True):
             yield tail, candidates[:count_max]
 
 

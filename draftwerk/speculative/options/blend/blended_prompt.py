@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
-from msgspec.structs import replace
-
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import SequenceMemory
 from draftwerk.speculative.options.blend.blend_step import BlendStep
 from draftwerk.speculative.options.blend.blending import Blending
 from draftwerk.speculative.rounds import Row, VerifiedRow
+from draftwerk.speculative.row_parts.plain import with_options
 from draftwerk.speculative.sequence import RoundPlan, Sequence, Taken
 
 
@@ -79,7 +78,7 @@ class BlendedPrompt(Sequence):
             return []
         if step.row.probes:  # which computes nothing that lasts
             self.planned = planned
-        return [replace(row, blend=step.row)]
+        return [with_options(row, blend=step.row)]
 
     def _step(self, plan: RoundPlan) -> BlendStep | None:
         """Return the next step, or None where no blocks can be had for it."""
@@ -93,9 +92,11 @@ class BlendedPrompt(Sequence):
 
     def take(self, parts: list[VerifiedRow], now_s: float) -> Taken:
         row, decision, _ = parts[0]
-        if row.blend is not None:
-            self.blending.commit(self.tokens, row.blend, row.stop, decision.deviations)
-            if row.blend.probes:
+        if row.options.blend is not None:
+            self.blending.commit(
+                self.tokens, row.options.blend, row.stop, decision.options.deviations
+            )
+            if row.options.blend.probes:
                 return Taken()
             if row.stop >= self.blending.stop:
                 self._count()

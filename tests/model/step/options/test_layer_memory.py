@@ -8,13 +8,15 @@ from draftwerk.model.step.options.layer_memory import AdapterRows, RecurrentRows
 from draftwerk.model.step.sequences import BadRow, CachedSequence
 from draftwerk.model.step.target_runner import RowOutputs, StepOption
 from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Row
+from draftwerk.speculative.row_parts.row_options import RowOptions
+from draftwerk.speculative.row_parts.sequence_options import SequenceOptions
 from draftwerk.speculative.sampling import Sampling
 
 ROW = Row(sequence_id=1, start=0, stop=1, samples=True, draft_max=0, blocks=(3,))
 
 
 def added(option: StepOption, adapter: str = "", row: Row = ROW) -> RowOutputs:
-    begun = NewSequence((5,), 1, Sampling(), adapter=adapter)
+    begun = NewSequence((5,), 1, Sampling(), options=SequenceOptions(adapter=adapter))
     outputs = RowOutputs()
     option.add_outputs(outputs, row, NO_DRAFT, CachedSequence([5], 1, Sampling(), begun))
     return outputs
@@ -50,5 +52,5 @@ def row_with(**fields: object) -> Row:
         samples=True,
         draft_max=0,
         blocks=(3,),
-        **fields,  # type: ignore[arg-type]
+        options=RowOptions(**fields),  # type: ignore[arg-type]
     )

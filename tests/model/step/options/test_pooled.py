@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from draftwerk.model.native.isa import available
 from draftwerk.model.native.pool import Pool
@@ -19,6 +20,8 @@ from draftwerk.speculative.rounds import (
     Round,
     Row,
 )
+from draftwerk.speculative.row_parts.plain import with_options
+from draftwerk.speculative.row_parts.row_options import RowOptions
 from draftwerk.speculative.row_parts.state_sums import joined_sums, summed
 from draftwerk.speculative.sampling import Sampling
 from tests.support.runners import kernel_parts
@@ -45,8 +48,7 @@ def row(number: int, start: int, stop: int, pooled: tuple[int, int]) -> Row:
         draft_max=0,
         blocks=tuple(range(number * BLOCKS, (number + 1) * BLOCKS)),
         new_sequence=NewSequence(TOKENS, len(TOKENS), Sampling(seed=1)),
-        scored=pooled,
-        pools=pooled[0] < pooled[1],
+        options=RowOptions(scored=pooled, pools=pooled[0] < pooled[1]),
     )
 
 
@@ -58,12 +60,8 @@ def company(count: int) -> list[Row]:
         decodes = number % 3 == 0
         new = NewSequence(TOKENS[:stop] if decodes else TOKENS, stop, Sampling(seed=1))
         one = row(number, 0, stop, (0, stop) if number % 3 == 1 else (0, 0))
-        found.append(Row(**{**_fields(one), "samples": decodes, "new_sequence": new}))
+        found.append(replace(one, samples=decodes, new_sequence=new))
     return found
-
-
-def _fields(one: Row) -> dict[str, object]:
-    return {name: getattr(one, name) for name in one.__struct_fields__}
 
 
 def steps(runner: TargetRunner, cuts: list[int], first: int = 0, others: int = 0) -> list[Decision]:
@@ -83,7 +81,7 @@ def pooled(runner: TargetRunner, cuts: list[int], first: int = 0, others: int = 
     """Return the sum of the states from `first` on."""
     total = b""
     for decision in steps(runner, cuts, first, others):
-        total = joined_sums(total, decision.state_sum)
+        total = joined_sums(total, decision.options.state_sum)
     return total
 
 
@@ -140,11 +138,10 @@ def test_a_row_beside_it_gets_the_token_that_it_gets_alone(directory: Path, pool
 
 def test_answers_are_weighed_behind_the_prompt(directory: Path, pool: Pool) -> None:
     runner, count = make_runner(directory, pool), len(TOKENS)
-    asked = Row(
-        **{**_fields(row(0, 0, count, (count - 1, count))), "pools": False, "answers": (5, 9, 5)}
-    )
+    asked = row(0, 0, count, (count - 1, count))
+    asked = with_options(asked, pools=False, answers=(5, 9, 5))
     whole = Round(round_id=1, pipeline_slot=0, rows=(*company(2), asked))
-    found = runner.step(Proposal(whole, (NO_DRAFT,) * 3)).decisions[-1].prompt_logprobs
+    found = runner.step(Proposal(whole, (NO_DRAFT,) * 3)).decisions[-1].options.prompt_logprobs
     wanted = oracle_logits(tiny_model("llama"), list(TOKENS))[-1].double().log_softmax(-1)
     assert [each.logprob for each in found] == pytest.approx(
         [float(wanted[token]) for token in (5, 9, 5)], abs=1e-4

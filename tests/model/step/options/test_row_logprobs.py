@@ -7,11 +7,13 @@ import pytest
 
 from draftwerk.model.step.options.row_logprobs import KnownLogprobs
 from draftwerk.model.step.target_runner import RowOutputs
+from draftwerk.speculative.row_parts.row_options import RowOptions
 
 
 @pytest.mark.parametrize(("pools", "wanted"), [(False, range(2, 5)), (True, range(0))])
 def test_scored_positions_are_counted_from_the_row(pools: bool, wanted: range) -> None:
-    outputs, row, unused = RowOutputs(), SimpleNamespace(pools=pools, scored=(6, 9), start=4), None
+    options = RowOptions(pools=pools, scored=(6, 9))
+    outputs, row, unused = RowOutputs(), SimpleNamespace(options=options, start=4), None
     anything: Any = unused
     asked: Any = row
     KnownLogprobs(anything).add_outputs(outputs, asked, anything, anything)

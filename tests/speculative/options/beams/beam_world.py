@@ -149,11 +149,13 @@ class BeamWorld:
         if round_ is None:
             assert self.verdicts or self.scheduler.idle, "the scheduler is stuck"
             return False
-        rows = sum(row.branch is not None for row in round_.rows)
+        rows = sum(row.options.branch is not None for row in round_.rows)
         self.counters["branches with others"] += 0 < rows < len(round_.rows)
         self.counters["copies"] += len(round_.copies)
         self.counters["moves"] += len(round_.moves)
-        groups = Counter(row.branch.group_id for row in round_.rows if row.branch and row.samples)
+        groups = Counter(
+            row.options.branch.group_id for row in round_.rows if row.options.branch and row.samples
+        )
         for wanted in self.wanteds:
             root = wanted.sequence
             if root.sequence_id in groups:
@@ -172,9 +174,13 @@ class BeamWorld:
         """Assert that the head's candidates for a text have come to the row of that text."""
         texts = {member.sequence_id: member.tokens for member in search.members}
         for row in round_.rows:
-            if row.branch is not None and row.branch.head_candidates and row.sequence_id in texts:
-                assert not row.branch.known, "the target has spoken already"
-                assert row.branch.head_candidates == head_candidates(texts[row.sequence_id])
+            if (
+                row.options.branch is not None
+                and row.options.branch.head_candidates
+                and row.sequence_id in texts
+            ):
+                assert not row.options.branch.known, "the target has spoken already"
+                assert row.options.branch.head_candidates == head_candidates(texts[row.sequence_id])
                 self.counters["head_candidates"] += 1
 
     def commit(self) -> None:

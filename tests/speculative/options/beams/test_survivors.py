@@ -13,6 +13,7 @@ from draftwerk.speculative.options.beams.survivors import (
 )
 from draftwerk.speculative.rounds import NO_DRAFT, Decision, Draft, VerifiedRow
 from draftwerk.speculative.row_parts.beam_rows import Branch
+from draftwerk.speculative.row_parts.decision_options import DecisionOptions
 from tests.support.rounds import make_row
 
 WIDTH = 3
@@ -58,7 +59,9 @@ def test_it_is_where_the_search_takes_no_further_step(seed: int) -> None:
         row = make_row(
             0, 1, draft_max=20, branch=Branch(group_id=1, candidates=WIDTH, score=each.score)
         )
-        parts.append(VerifiedRow(row, Decision(candidates=chosen_from), draft))
+        parts.append(
+            VerifiedRow(row, Decision(options=DecisionOptions(candidates=chosen_from)), draft)
+        )
         rows.append(VerifiedBranch(each.score, draft, chosen_from))
     stands, _ = take_steps(beams, parts, bounded=False)
     unknown = [

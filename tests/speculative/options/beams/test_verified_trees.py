@@ -5,6 +5,7 @@ from typing import Any
 
 from draftwerk.speculative.options.beams.verified_trees import as_one_row, path_origins, seen
 from draftwerk.speculative.rounds import Decision, Draft, VerifiedRow
+from draftwerk.speculative.row_parts.decision_options import DecisionOptions
 
 FIRST = Draft((1, 2), (-1, 0), ("ngram", "head"))
 SECOND = Draft((3, 4, 5), (-1, 0, 0), ("ngram", "ngram", "head"))
@@ -14,7 +15,11 @@ CANDIDATES = ((9, -0.1), (8, -0.2))
 def parts() -> list[VerifiedRow]:
     row: Any = None
     return [
-        VerifiedRow(row, Decision(candidates=(CANDIDATES,) * (len(draft.tokens) + 1)), draft)
+        VerifiedRow(
+            row,
+            Decision(options=DecisionOptions(candidates=(CANDIDATES,) * (len(draft.tokens) + 1))),
+            draft,
+        )
         for draft in (FIRST, SECOND)
     ]
 
