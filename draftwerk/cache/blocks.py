@@ -9,27 +9,23 @@ free + used + cached = capacity, always.
 
 from collections.abc import Iterable, KeysView
 from collections.abc import Set as AbstractSet
-from typing import Protocol
 
 from draftwerk.cache.eviction.replacement import CostAware, Origin
 
 NOWHERE = Origin()
 
 
-class PoolWatcher(Protocol):
-    """Learns of named blocks before their content goes."""
+class PoolWatcher:
+    """Learns of named blocks before their content goes; this one does nothing about it."""
 
     def cached(self, block: int, name: bytes) -> None:
         """Note that no table holds a named block any more."""
-        ...
 
     def evicted(self, block: int, name: bytes) -> None:
         """Note that a cached block is about to be used for something else."""
-        ...
 
     def forgotten(self, name: bytes) -> None:
         """Note that a name's content must not be served again, wherever it is kept."""
-        ...
 
 
 class BlockPool:
@@ -50,7 +46,7 @@ class BlockPool:
         self._block_by_name: dict[bytes, int] = {}
         self._named: dict[int, tuple[bytes, Origin]] = {}
         """The names of blocks, and where their content comes from."""
-        self.watcher: PoolWatcher | None = None
+        self.watcher = PoolWatcher()
 
     @property
     def free(self) -> int:
@@ -106,8 +102,7 @@ class BlockPool:
             if block is None:
                 return None
         self._free.remove(block)
-        self._block_by_name[name] = block
-        self._named[block] = name, NOWHERE
+        self.name(block, name)
         self._cached.add(block, name, NOWHERE)
         return block
 
@@ -119,8 +114,7 @@ class BlockPool:
         name, _ = self._named.pop(block)
         del self._block_by_name[name]
         # Before it can be taken: tier two may still have to read what is in it.
-        if self.watcher is not None:
-            self.watcher.evicted(block, name)
+        self.watcher.evicted(block, name)
         self._free.append(block)
         return block
 
@@ -150,8 +144,7 @@ class BlockPool:
                 if block in self._named:
                     name, origin = self._named[block]
                     self._cached.add(block, name, origin)
-                    if self.watcher is not None:
-                        self.watcher.cached(block, name)
+                    self.watcher.cached(block, name)
                 else:
                     self._free.append(block)
 
@@ -179,8 +172,7 @@ class BlockPool:
     def forget(self, blocks: Iterable[int]) -> None:
         """Make held blocks unfindable for good, because what is in them is of no use."""
         for name in self.unname(blocks):
-            if self.watcher is not None:
-                self.watcher.forgotten(name)
+            self.watcher.forgotten(name)
 
     def find(self, name: bytes) -> int | None:
         """Return the block of that name, used or cached."""

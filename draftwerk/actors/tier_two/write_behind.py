@@ -9,6 +9,7 @@ import anyio
 
 from draftwerk.actors.devices.device import Worker
 from draftwerk.actors.tier_two.kept_pool import KeptPool
+from draftwerk.cache.blocks import PoolWatcher
 
 log = logging.getLogger("draftwerk")
 COPIES_MAX = 32
@@ -18,8 +19,8 @@ WRITE_PAUSE_S = 0.01
 
 
 @dataclass(slots=True)
-class WriteBehind:
-    """Keeps named blocks that no table holds any more; a `PoolWatcher`."""
+class WriteBehind(PoolWatcher):
+    """Keeps named blocks that no table holds any more."""
 
     kept: KeptPool
     worker: Worker
