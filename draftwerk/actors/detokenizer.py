@@ -52,8 +52,7 @@ class Detokenizer:
         async for message in self.inbox:
             match message:
                 case EncodedRequest():
-                    self._choices[message.request_id] = self._open(message)
-                    await self.router.send(started(message))
+                    await self._open(message)
                 case RoundOutputs():
                     with self.trace.span("detokenizer", f"{len(message.pieces)} pieces"):
                         await self._deliver(message)
@@ -71,18 +70,19 @@ class Detokenizer:
             if events := tuple(self._events(piece)):
                 await self.router.send(RequestEvents(request_id=piece.request_id, events=events))
                 if piece.times is not None and isinstance(events[-1], Ended):
-                    ended_s = self.clock()
-                    self.stages.observe(piece.times, generated.decided_s, ended_s)
-                    for name, begun, stop in stage_spans(piece.times, generated.decided_s, ended_s):
-                        self.trace.add(f"request {piece.request_id}", name, begun, stop)
+                    spans = stage_spans(piece.times, generated.decided_s, self.clock())
+                    self.stages.observe(spans)
+                    self.trace.add(f"request {piece.request_id}", spans)
 
-    def _open(self, opened: EncodedRequest) -> dict[int, ChoiceText]:
-        choices: dict[int, ChoiceText] = {}
-        for choice in range(opened.options.choices):
-            if choice not in opened.ended:
-                committed = opened.committed[choice] if opened.committed else ()
-                choices[choice] = open_choice(self.text, opened, committed)
-        return choices
+    async def _open(self, request: EncodedRequest) -> None:
+        self._choices[request.request_id] = {
+            choice: open_choice(self.text, request, request.sent_tokens(choice))
+            for choice in range(request.options.choices)
+            if choice not in request.ended
+        }
+        prompt = (*request.tokens, *request.options.written.tokens)
+        event = Started(request_id=request.request_id, prompt=prompt)
+        await self.router.send(RequestEvents(request_id=request.request_id, events=(event,)))
 
     async def _cancel(self, cancel: Cancel) -> None:
         if cancel.choice is not None:
@@ -146,10 +146,3 @@ class Detokenizer:
                 further=ended_texts(piece.further),
                 token_ids=token_ids,
             )
-
-
-def started(opened: EncodedRequest) -> RequestEvents:
-    """Return the event that carries the prompt's tokens."""
-    prompt = (*opened.tokens, *opened.options.written.tokens)
-    event = Started(request_id=opened.request_id, prompt=prompt)
-    return RequestEvents(request_id=opened.request_id, events=(event,))

@@ -19,7 +19,6 @@ from draftwerk.actors.pipeline import EngineParts, Measurements, Pipeline
 from draftwerk.actors.requests.admitting import check_request, events_max
 from draftwerk.actors.requests.ledger import Ledger
 from draftwerk.speculative.costs.step_cost import StepCost
-from draftwerk.speculative.parameters.bounds import WIDTH_MAX
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.client_prompts import Prompt
 
@@ -33,11 +32,9 @@ class Engine:
     """The way in: takes requests, hands back streams, and keeps the actors running."""
 
     def __init__(self, parts: EngineParts) -> None:
-        self._parts = parts
-        self._measurements = Measurements(
-            StepCost(parts.step_costs, parts.roofline),
-            parts.options.policy(),
-        )
+        self.parts = parts
+        step_cost = StepCost(parts.step_costs, parts.roofline)
+        self._measurements = Measurements(step_cost, parts.options.policy())
         self._pipeline = Pipeline(parts, self._measurements)
         # It outlives every pipeline: the next one is filled from it.
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
@@ -68,7 +65,15 @@ class Engine:
         then ends; or, at any place, a Failed, and then ends. Raises OverloadedError or
         DrainingError before anything is queued, and ValueError if the id is in use.
         """
-        self._admit(options, request_id)
+        live = self._ledger.entries
+        check_request(
+            options,
+            request_id,
+            live=live,
+            has_place=len(live) < self.parts.requests_max,
+            closed_to=self._closed_to,
+            drain_rate=self._drain_rate,
+        )
         submit = Submit(
             request_id=request_id,
             prompt=prompt,
@@ -79,7 +84,7 @@ class Engine:
         )
         # A place for every event that the request can have: a slow client cannot block the
         # pipeline.
-        events, stream = mailbox[Event](events_max(options, self._parts.tokens_max))
+        events, stream = mailbox[Event](events_max(options, self.parts.tokens_max))
         entry = self._ledger.open(submit, events)
         try:
             with stream:
@@ -88,7 +93,7 @@ class Engine:
             # Every way out comes here: the last event, an error, and a client that goes at any
             # await.
             self._ledger.leave(entry)
-            self._parts.audit.offer(entry)
+            self.parts.audit.offer(entry)
 
     def snapshot(self) -> Snapshot:
         """Return the state and the counters of this moment."""
@@ -103,25 +108,25 @@ class Engine:
                 },
                 mailbox_waits={name: waits.copy() for name, waits in found.waits.items()},
                 progress_age_s=self._pipeline.cache.progress_age_s(),
-                actor_ages_s=self._parts.trace.ages_s(),
+                actor_ages_s=self.parts.trace.ages_s(),
             ),
             models=ModelFigures(
                 target_up=self._running and self._pipeline.verifier.is_ready,
-                processes=self._parts.processes(),
+                processes=self.parts.processes(),
                 device_busy_s=dict(found.device_clock.busy_s),
                 device_gaps=found.device_clock.gaps.copy(),
             ),
             request_stages=found.stages.copy(),
-            audits=dict(self._parts.audit.counts),
+            audits=dict(self.parts.audit.counts),
             draining=bool(self._closed_to),
         )
-        for attachment in self._parts.attachments:
+        for attachment in self.parts.attachments:
             snapshot = attachment.report(snapshot)
         return snapshot
 
     def trace(self) -> list[dict[str, object]]:
         """Return what the actors did lately, in Chrome's trace format."""
-        return self._parts.trace.chrome()
+        return self.parts.trace.chrome()
 
     async def drain(self) -> None:
         """Refuse new requests and return when the last live one has ended."""
@@ -135,7 +140,7 @@ class Engine:
 
     async def supervise(self) -> None:
         """Keep a pipeline running; raises its failure once there have been too many."""
-        limit = self._parts.restarts()
+        limit = self.parts.restarts()
         while True:
             begun = anyio.current_time()
             try:
@@ -157,28 +162,11 @@ class Engine:
                     raise
                 await anyio.sleep(pause_s)
                 self._restarts += 1
-                self._pipeline = Pipeline(self._parts, self._measurements)
+                self._pipeline = Pipeline(self.parts, self._measurements)
                 # A model that did not even come up was not failed by any request.
                 self._ledger.resubmit(cache.scheduler.computed_counts() if had_model else {})
             except BaseExceptionGroup as group:
                 raise without_bugs(group) from None
-
-    @property
-    def block_size(self) -> int:
-        """Tokens in a block of the KV cache."""
-        return self._parts.block_size
-
-    @property
-    def name_secret(self) -> bytes:
-        """The key of the names of cached blocks."""
-        return self._parts.name_secret
-
-    @property
-    def limits(self) -> tuple[int, ...]:
-        """Sizes that decide which requests are refused."""
-        parts = self._parts
-        widest = min(parts.limits.tokens_max, WIDTH_MAX)
-        return parts.tokens_max, parts.block_count, parts.block_size, widest
 
     def cached_names(self) -> KeysView[bytes]:
         """Return the names of the blocks in the prefix cache, as a live view."""
@@ -191,22 +179,12 @@ class Engine:
 
     async def flush(self) -> None:
         """Have attachments keep what is to outlive the engine."""
-        for attachment in self._parts.attachments:
+        for attachment in self.parts.attachments:
             await attachment.flush()
 
     def check(self) -> None:
         """Assert that blocks and tables agree, and that every draft source is sound."""
         self._pipeline.check()
-
-    def _admit(self, options: Options, request_id: str) -> None:
-        check_request(
-            options,
-            request_id,
-            live=self._ledger.entries,
-            has_place=len(self._ledger.entries) < self._parts.requests_max,
-            closed_to=self._closed_to,
-            drain_rate=self._drain_rate,
-        )
 
     def _send(self, message: TokenizerMessage) -> None:
         # Closed between two pipelines: then the ledger sends it to the next one.

@@ -9,7 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
 import anyio
@@ -38,14 +38,7 @@ class _End(ABC):
         self.close()
 
 
-def loop_clock() -> Callable[[], float]:
-    """Return what `anyio.current_time` is in the event loop that runs, and stays while it does."""
-    try:
-        return asyncio.get_running_loop().time
-    except RuntimeError:  # another library's
-        return anyio.current_time
-
-
+@dataclass(slots=True, eq=False)
 class MailboxQueue:
     """The messages in a mailbox, and those who wait at its ends.
 
@@ -53,31 +46,25 @@ class MailboxQueue:
     a message for each stream and round, that was an eighth of what an event cost.
     """
 
-    __slots__ = (
-        "bound",
-        "clock",
-        "is_read",
-        "is_written",
-        "make_event",
-        "messages",
-        "receivers",
-        "senders",
-        "waking",
+    bound: int
+    messages: deque[Stamped] = field(default_factory=deque[Stamped])
+    receivers: deque[anyio.Event] = field(default_factory=deque[anyio.Event])
+    """Events of those who wait for a message, to be woken in turn."""
+    senders: deque[tuple[anyio.Event, Stamped]] = field(
+        default_factory=deque[tuple[anyio.Event, Stamped]]
     )
+    """Events of those who wait for room, each with its message."""
+    waking: int = 0
+    """Receivers that were woken and have not run yet: each has a place for a message."""
+    is_written: bool = True
+    is_read: bool = True
+    """Whether the ends are open."""
+    clock: Callable[[], float] = field(init=False)
+    make_event: Callable[[], anyio.Event] = field(init=False)
 
-    def __init__(self, bound: int) -> None:
-        self.bound = bound
-        self.messages: deque[Stamped] = deque()
-        self.receivers: deque[anyio.Event] = deque()
-        """Events of those who wait for a message, to be woken in turn."""
-        self.senders: deque[tuple[anyio.Event, Stamped]] = deque()
-        """Events of those who wait for room, each with its message."""
-        self.waking = 0
-        """Receivers that were woken and have not run yet: each has a place for a message."""
-        self.is_written = self.is_read = True
-        """Whether the ends are open."""
-        self.clock: Callable[[], float] = self._first_time
-        self.make_event: Callable[[], anyio.Event] = self._first_event
+    def __post_init__(self) -> None:
+        # Both are asked for once there is an event loop, which stays: no message looks it up.
+        self.clock, self.make_event = self._first_time, self._first_event
 
     def put(self, stamped: Stamped) -> None:
         """Add a message; raises what `Outbox.send_nowait` does."""
@@ -153,7 +140,10 @@ class MailboxQueue:
 
     def _first_time(self) -> float:
         """Return the time; the event loop's own clock tells it from then on."""
-        self.clock = loop_clock()
+        try:
+            self.clock = asyncio.get_running_loop().time
+        except RuntimeError:  # another library's
+            self.clock = anyio.current_time
         return self.clock()
 
     def wake_all(self) -> None:

@@ -51,13 +51,7 @@ from draftwerk.speculative.rounds import Proposal, Verdict
 from draftwerk.speculative.running_set import SequenceFactory
 from draftwerk.speculative.scheduler import OptionSet, PolicyFactory, RoundLimits, Scheduler
 
-DEFAULT_LIMITS = RoundLimits()
 INSPECT_S = 5.0
-
-
-def text_proposer() -> Proposer:
-    """Return a proposer that drafts from each request's own text."""
-    return Proposer(("ngram",))
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -73,8 +67,8 @@ class EngineParts:
     context_max: int
     """Tokens that the model can attend to."""
     stop_token_ids: tuple[int, ...]
-    limits: RoundLimits = DEFAULT_LIMITS
-    proposer: Callable[[], Proposer | None] = text_proposer
+    limits: RoundLimits = field(default_factory=RoundLimits)
+    proposer: Callable[[], Proposer | None] = field(default=lambda: Proposer(("ngram",)))
     """The draft sources that the engine runs; with none nothing is drafted.
 
     Instead of a proposer None, where the target's process runs them: as it must to run ahead.
@@ -242,13 +236,8 @@ class Pipeline:
             measurements.device_clock,
             pipeline_depth,
         )
-        self.detokenizer = Detokenizer(
-            results,
-            to_ledger,
-            parts.text,
-            parts.trace,
-            measurements.stages,
-        )
+        stages = measurements.stages
+        self.detokenizer = Detokenizer(results, to_ledger, parts.text, parts.trace, stages)
 
     def check(self) -> None:
         """Assert what must hold between rounds."""

@@ -95,7 +95,9 @@ async def build_pictured(settings: Settings, report: Report) -> AsyncGenerator[R
         if not await starting:
             yield running
             return
-        reader = PictureReader(tower, store, found.picture_id, running.engine.name_secret, hosts)
+        reader = PictureReader(
+            tower, store, found.picture_id, running.engine.parts.name_secret, hosts
+        )
         watching = asyncio.create_task(reader.supervise())
         own.callback(watching.cancel)
         model = running.model

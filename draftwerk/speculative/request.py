@@ -181,6 +181,10 @@ class EncodedRequest(EngineRequest, frozen=True, kw_only=True):
         came_s = now_s if self.arrived_s is None else self.arrived_s
         return SequenceTimes(came_s - self.options.waited_s, self.times)
 
+    def sent_tokens(self, choice: int) -> tuple[int, ...]:
+        """Return the tokens of a choice that were delivered before a crash."""
+        return self.committed[choice] if self.committed else ()
+
     @property
     def known_count(self) -> int:
         """Tokens of the prompt, and of a half-written reply behind it."""

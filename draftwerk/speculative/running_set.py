@@ -76,13 +76,12 @@ class SequenceFactory:
         return self.pools.memory(self.namer, name_space, count, salt, slots_min)
 
     def _text(self, request: EncodedRequest, choice: int, now_s: float) -> Sequence:
-        committed = request.committed[choice] if request.committed else ()
         return Sequence(
             sequence_id=self.new_id(),
             request=sequence_request(
                 request, choice, self.stop_token_ids, self.context_max, self.limits.draft_max
             ),
-            tokens=[*request.tokens, *request.options.written.tokens, *committed],
+            tokens=[*request.tokens, *request.options.written.tokens, *request.sent_tokens(choice)],
             memory=self.memory(request),
             times=request.sequence_times(now_s),
         )

@@ -16,7 +16,7 @@ from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import CacheMessage, Cancel, RouterMessage, Submit, TokenizerMessage
 from draftwerk.actors.tokenizer import TEXTS_AT_ONCE, Tokenizer
 from draftwerk.speculative.load.size_limits import RequestSizes
-from draftwerk.speculative.options.all_options import check_request
+from draftwerk.speculative.options.all_options import check_servable
 from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.request import EncodedRequest, Options, Speculation
 from draftwerk.speculative.requests.client_prompts import RETRY_MS, Chat, ChatMessage, Prompt
@@ -74,7 +74,7 @@ def handled(
                     to_cache,
                     to_router,
                     text or Letters(),  # type: ignore[arg-type]
-                    check_request,
+                    check_servable,
                     SIZES,
                     worker or AtOnce(),  # type: ignore[arg-type]
                     **{"encode_s": DEADLINE_S, **limits},  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from draftwerk.actors.monitoring.device_clock import DeviceClock
-from draftwerk.actors.monitoring.request_stages import RequestStages
+from draftwerk.actors.monitoring.request_stages import RequestStages, stage_spans
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.api.shared.config import Settings, load
 from draftwerk.assembly import doctor
@@ -32,7 +32,8 @@ class Counted(Collector):
             gap_ms = 0.08 if number else 4.0
             report = StepReport(forward_ms=9.0, sample_ms=1.0, gap_ms=gap_ms)
             self.clock.observe(number, report, Trace())
-        self.stages.observe(StageTimes(0.0, 0.001, 0.002, 0.004, 0.007, 0.057), 1.057, 1.0575)
+        times = StageTimes(0.0, 0.001, 0.002, 0.004, 0.007, 0.057)
+        self.stages.observe(stage_spans(times, 1.057, 1.0575))
 
     def collect(self) -> Iterator[Metric]:
         busy = CounterMetricFamily("draftwerk_device_busy_seconds", "", labels=["stage"])

@@ -25,6 +25,7 @@ from draftwerk.api.shared.state import ServerState
 from draftwerk.cache.store.peer_records import PeerAddress
 from draftwerk.cache.store.peer_session import PeerSecret
 from draftwerk.machine.version import __version__
+from draftwerk.speculative.parameters.bounds import WIDTH_MAX
 from draftwerk_cluster.cluster_settings import (
     ClusterSettings,
     cluster_settings,
@@ -136,16 +137,18 @@ class EngineReplica:
 
 async def replica_info(replica_id: str, running: "RunningEngine", requests_max: int) -> ReplicaInfo:
     """Return what doors must know of an engine, its numeric fingerprint measured."""
-    engine, model = running.engine, running.model
+    engine, model, parts = running.engine, running.model, running.engine.parts
+    widest = min(parts.limits.tokens_max, WIDTH_MAX)
+    limits = parts.tokens_max, parts.block_count, parts.block_size, widest
     return ReplicaInfo(
         replica_id=replica_id,
         version=__version__,
-        fingerprint=await numeric_fingerprint(engine, model, engine.limits),
+        fingerprint=await numeric_fingerprint(engine, model, limits),
         model=model,
         tokens_max=model.context_max,
         requests_max=requests_max,
-        block_size=engine.block_size,
-        name_secret=engine.name_secret,
+        block_size=parts.block_size,
+        name_secret=parts.name_secret,
         hands_over=running.peer_port > 0,
     )
 

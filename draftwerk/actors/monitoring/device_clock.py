@@ -32,7 +32,7 @@ class DeviceClock:
         if report.begun_s:
             ended_s = report.begun_s + (report.device_ms + report.head_ms) / 1e3
             begun_s = ended_s - report.busy_ms / 1e3
-            trace.add("device", f"step {round_id}", begun_s, ended_s)
+            trace.add("device", [(f"step {round_id}", begun_s, ended_s)])
             if report.draft_ms:
                 drafted_s = report.begun_s - report.draft_ms / 1e3
-                trace.add("draft", f"round {round_id}", drafted_s, report.begun_s)
+                trace.add("draft", [(f"round {round_id}", drafted_s, report.begun_s)])

@@ -30,9 +30,9 @@ class RequestStages:
         default_factory=lambda: {name: Histogram(STAGE_S) for name in STAGES}
     )
 
-    def observe(self, times: StageTimes, decided_s: float, ended_s: float) -> None:
-        """Add a choice whose last tokens were decided at `decided_s`, and sent at `ended_s`."""
-        for name, start, stop in stage_spans(times, decided_s, ended_s):
+    def observe(self, spans: list[tuple[str, float, float]]) -> None:
+        """Add a choice that has come through all stages."""
+        for name, start, stop in spans:
             self.seconds[name].observe(stop - start)
 
     def copy(self) -> dict[str, Histogram]:

@@ -1,7 +1,7 @@
 """A ring of what the actors did lately, for a picture of how they overlap."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -52,9 +52,9 @@ class Trace:
         """Record how long the block takes, waiting included."""
         return OpenSpan(self, actor, what)
 
-    def add(self, actor: str, what: str, begun: float, ended: float) -> None:
-        """Record something that was timed elsewhere, by the same clock."""
-        self.spans.append(Span(actor, what, begun, ended))
+    def add(self, actor: str, spans: Iterable[tuple[str, float, float]]) -> None:
+        """Record what was timed elsewhere, by the same clock: what it was, its begin and end."""
+        self.spans.extend(Span(actor, *span) for span in spans)
 
     def ages_s(self) -> dict[str, float]:
         """Return how long each actor has been at the work it is doing; 0 for one that waits."""

@@ -42,7 +42,7 @@ def all_options(expects_lengths: bool = True, more: Ordered[Extension] = ()) -> 
     def extended(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
         return *extensions(cost, limits), *more
 
-    return OptionSet(extensions=extended, check=check_request, policy=policy)
+    return OptionSet(extensions=extended, check=check_servable, policy=policy)
 
 
 def extensions(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
@@ -51,7 +51,7 @@ def extensions(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
     return promised, adapted, forced, scored_prompt, pooled_prompt, beam_group, blended_prompt
 
 
-def check_request(request: EncodedRequest, sizes: RequestSizes) -> None:
+def check_servable(request: EncodedRequest, sizes: RequestSizes) -> None:
     """Raise RefusedError for what an option cannot do, or what does not fit."""
     if request.options.pooling is not None:
         check_read(request, sizes)

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from draftwerk.actors.engine import running
 from draftwerk.actors.events.client_events import Ended
-from draftwerk.actors.monitoring.request_stages import STAGES, RequestStages
+from draftwerk.actors.monitoring.request_stages import STAGES, RequestStages, stage_spans
 from draftwerk.speculative.requests.times import StageTimes
 from draftwerk.speculative.rounds import Proposal, Verdict
 from draftwerk.speculative.scheduler import RoundLimits
@@ -33,7 +33,8 @@ class SlowDevice(BenchDevice):
 
 def test_each_stage_ends_where_the_next_begins() -> None:
     stages = RequestStages()
-    stages.observe(StageTimes(0.25, 0.5, 1.5, 3.5, 7.5, 15.5), decided_s=31.5, ended_s=63.5)
+    times = StageTimes(0.25, 0.5, 1.5, 3.5, 7.5, 15.5)
+    stages.observe(stage_spans(times, decided_s=31.5, ended_s=63.5))
     found = {name: seconds.total for name, seconds in stages.copy().items()}
     assert found == dict(zip(STAGES, (0.25, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0), strict=True))
 
@@ -41,7 +42,7 @@ def test_each_stage_ends_where_the_next_begins() -> None:
 def test_no_stage_is_missing_and_none_ends_before_it_begins() -> None:
     for times in (StageTimes(0.0, 1.0, 1.5, 3.5), StageTimes(0.0, 1.0, 1.5, 3.5, 4.0, 2.5)):
         with pytest.raises(AssertionError):
-            RequestStages().observe(times, decided_s=15.5, ended_s=31.5)
+            stage_spans(times, decided_s=15.5, ended_s=31.5)
 
 
 @on_virtual_time

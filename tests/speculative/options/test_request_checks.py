@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.speculative.load.size_limits import RefusedError, RequestSizes
-from draftwerk.speculative.options.all_options import check_request
+from draftwerk.speculative.options.all_options import check_servable
 from draftwerk.speculative.options.request_checks import check_text, room
 from draftwerk.speculative.request import EncodedRequest, Options, Written
 from draftwerk.speculative.requests.pooling import PoolingParams
@@ -38,15 +38,15 @@ def test_a_half_written_reply_counts_with_the_prompt() -> None:
 
 def test_a_prompt_that_is_only_read_may_fill_the_context() -> None:
     read = replace(PLAIN, pooling=PoolingParams(pooling="last"))
-    check_request(request(10, read), SIZES)
+    check_servable(request(10, read), SIZES)
     with pytest.raises(RefusedError, match="a text has 11 tokens; 10 are the most"):
-        check_request(request(11, read), SIZES)
+        check_servable(request(11, read), SIZES)
     with pytest.raises(RefusedError, match="with one generated"):
-        check_request(request(10), SIZES)
+        check_servable(request(10), SIZES)
 
 
 def test_tokens_that_a_text_is_taken_to_have_are_of_the_vocabulary() -> None:
-    check_request(request(3, replace(PLAIN, forced_tokens=(0, 256))), SIZES)
+    check_servable(request(3, replace(PLAIN, forced_tokens=(0, 256))), SIZES)
     with pytest.raises(RefusedError) as refused:
-        check_request(request(3, replace(PLAIN, forced_tokens=(257,))), SIZES)
+        check_servable(request(3, replace(PLAIN, forced_tokens=(257,))), SIZES)
     assert refused.value.field == "given"
