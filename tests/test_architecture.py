@@ -343,8 +343,8 @@ def test_large_classes_are_found(member: str) -> None:
 # --- the trunk ------------------------------------------------------------------------------------
 
 CEILINGS = {
-    "trunk": {"files": 19, "lines": 3904, "lines that name an option": 20},
-    "crossed": {"files": 35, "lines": 7000, "lines that name an option": 45},
+    "trunk": {"files": 19, "lines": 3856, "lines that name an option": 20},
+    "crossed": {"files": 35, "lines": 6952, "lines that name an option": 45},
 }
 """Of the trunk, and of all files that a plain request crosses. They only fall: `python -m
 validation.trunk`."""
