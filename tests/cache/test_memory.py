@@ -48,7 +48,7 @@ def test_drafts_reach_as_far_as_each_pool_has_blocks() -> None:
     assert memory.reserve_row(6) and memory.slots == 12
     row = memory.begin_row(0, 6, 6, draft_max=6)
     assert row is not None and row.draft_max == 2
-    assert len(row.fields["blocks"]) == len(row.fields["window_blocks"]) == 2
+    assert len(row.blocks) == len(row.options["window_blocks"]) == 2
 
 
 def test_a_text_goes_on_behind_its_last_snapshot() -> None:
@@ -112,7 +112,7 @@ def test_a_model_without_such_layers_has_blocks_alone() -> None:
     pools = CachePools(BlockPool(4, SIZE))
     memory = entered(pools, TEXT[:8])
     row = memory.begin_row(0, 8, 8, 0) if memory.reserve_row(8) else None
-    assert row is not None and [*row.fields] == ["blocks"]
+    assert row is not None and row.blocks and not row.options
     pool = pools.blocks
     assert pools.has({pool: 2}) and not pools.has({pool: 3}) and pools.available() == (2,)
     assert pools.chunk_max > 1e9 < pools.draft_max
