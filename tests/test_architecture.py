@@ -305,7 +305,6 @@ LARGE = {
         ("EngineSettings", "Settings", "EngineKeywords", "LoadTestOptions", "ModelOptions"),
         "one option a field, in one list",
     ),
-    "Options": "one field of a request each, in one list",
     "RequestRow": "one column of a result file a field",
     "Architecture": "one switch of a class of Transformers a field",
     "TensorNames": "one tensor of a layer a field",
@@ -343,8 +342,8 @@ def test_large_classes_are_found(member: str) -> None:
 # --- the trunk ------------------------------------------------------------------------------------
 
 CEILINGS = {
-    "trunk": {"files": 19, "lines": 3856, "lines that name an option": 20},
-    "crossed": {"files": 35, "lines": 6952, "lines that name an option": 45},
+    "trunk": {"files": 19, "lines": 3817, "lines that name an option": 6},
+    "crossed": {"files": 35, "lines": 6913, "lines that name an option": 31},
 }
 """Of the trunk, and of all files that a plain request crosses. They only fall: `python -m
 validation.trunk`."""

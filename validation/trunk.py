@@ -45,6 +45,7 @@ OPTIONS = {
 }
 """Each with the words that name it."""
 OTHER_MEANINGS = {
+    "speculative/request.py": ("beams",),
     "speculative/sampling.py": ("beams",),
     "speculative/sources/tree.py": ("beams",),
     "speculative/verify.py": ("run-ahead",),

@@ -11,9 +11,7 @@ from draftwerk.speculative.parameters.bounds import (
     PREDICTION_MAX,
     STOPS_MAX,
     TOKEN_ID_MAX,
-    WIDTH_MAX,
-    LengthPenalty,
-    LogprobCount,
+    LongName,
     StopString,
     TokenId,
     TokenIds,
@@ -21,13 +19,10 @@ from draftwerk.speculative.parameters.bounds import (
 )
 from draftwerk.speculative.replies.formats import ReplyFormat
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.requests.pooling import PoolingParams
-from draftwerk.speculative.requests.slo import TIME_MAX_S, Slo
+from draftwerk.speculative.requests.option_fields import OptionFields
 from draftwerk.speculative.requests.times import SequenceTimes, StageTimes
 from draftwerk.speculative.row_parts.sequence_options import PLAIN_SEQUENCE, SequenceOptions
 from draftwerk.speculative.sampling import Sampling
-
-LongName = Annotated[str, Meta(max_length=1024)]
 
 
 class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,7 +63,7 @@ STOP_IDS_MAX = 64
 """Tokens that end a text: those that a client names, and a model's own around a gap."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Options(OptionFields, frozen=True, kw_only=True, omit_defaults=True):
     """How one request is decoded.
 
     The bounds are in the types: `checked_options` holds every request to them, and what is decoded
@@ -88,27 +83,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens that end a choice's text besides the model's own; they have no text."""
     choices: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] = 1
     """Texts to generate for each prompt."""
-    beam_width: Annotated[int, Meta(ge=1, le=WIDTH_MAX)] = 1
-    """Above 1 the choices are the best texts of a beam search; above temperature 0, texts drawn
-    without replacement."""
-    length_penalty: LengthPenalty = 1.0
-    """The exponent of a beam search: a log-probability is divided by the length to this power."""
-    early_stopping: bool = False
-    """Whether, in a beam search, as many finished texts as the beam is wide are enough."""
-    shows_hypotheses: bool = False
-    """Whether deltas carry the best text of a beam search so far, which is not final."""
     echo: bool = False
     """Whether the prompt's text comes first in each choice."""
-    prompt_logprobs: LogprobCount = -1
-    """Alternatives to report beside the log-probability of each prompt token; -1 reports none."""
-    scored_from: Annotated[int, Meta(ge=0)] = 0
-    """The first prompt token that is reported: those before it may come from the prefix cache."""
-    pooling: PoolingParams | None = None
-    """The reading wanted of a prompt that is not continued; then no other field shapes a text."""
     reply: ReplyFormat | None = None
     """How reasoning, text and calls are told apart; None for a reply that is text alone."""
-    forced_tokens: TokenIds = msgspec.field(default=(), name="given")
-    """The tokens that a text is taken to have: they are drafted and verified like any draft."""
     written: Written = Written()
     """The tokens that each text begins with, as if it had been generated; it is not sent again."""
     first_choice: Annotated[int, Meta(ge=0, lt=CHOICES_MAX)] = 0
@@ -117,21 +95,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which drafts are made for the request."""
     tenant: LongName = ""
     """The API key's name."""
-    adapter: LongName = ""
-    """Digest of the LoRA adapter that the text is computed with; empty for none."""
     cache_salt: Annotated[str, Meta(max_length=2048)] = ""
     """Replaces the tenant in `name_space`, so that callers may share one or split their own."""
     priority: Annotated[int, Meta(ge=-1000, le=TOKEN_ID_MAX + 1)] = 0
     """Lower is sooner."""
-    slo: Slo | None = None
-    """The promise to its reader; None means what the server promises everybody."""
-    deadline_s: Annotated[float, Meta(ge=0, le=TIME_MAX_S)] = 0.0
-    """From its arrival until it fails unless its text has begun; 0 means never."""
-    waited_s: Annotated[float, Meta(ge=0)] = 0.0
-    """How long its reader had waited already when it came to the engine."""
-    blend: Blend | None = None
-    """How declared segments of the prompt are reused. Of a prompt in tokens it has their spans;
-    else the prompt has them."""
 
     @property
     def name_space(self) -> str:
@@ -139,13 +106,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         one adapter another."""
         # Named by its kind: a salt with a tenant's name must not find what that tenant has cached.
         space = f"salt {self.cache_salt}" if self.cache_salt else f"tenant {self.tenant}"
-        return f"adapter {self.adapter} {space}" if self.adapter else space
-
-    def waited(self, wait_s: float) -> "Options":
-        """Return them for a reader who waited so much longer, where anything depends on that."""
-        if self.slo is None and not self.deadline_s:
-            return self
-        return replace(self, waited_s=self.waited_s + wait_s)
+        return self.own_space(space)
 
 
 class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,8 +153,8 @@ class EncodedRequest(EngineRequest, frozen=True, kw_only=True):
 
     @property
     def texts(self) -> list[int]:
-        """The choices that are generated: those that have not ended, or a beam search as one."""
-        if self.options.beam_width > 1:
+        """The choices that have a sequence: those that have not ended, or the first for all."""
+        if self.options.is_one_sequence:
             return [0]
         return [choice for choice in range(self.options.choices) if choice not in self.ended]
 

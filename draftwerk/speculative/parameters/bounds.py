@@ -37,6 +37,7 @@ TokenIds = Annotated[tuple[TokenId, ...], Meta(max_length=TOKENS_MAX)]
 LogprobCount = Annotated[int, Meta(ge=-1, le=LOGPROBS_MAX)]
 """-1 for no log-probability at all."""
 LogprobTokens = Annotated[tuple[TokenId, ...], Meta(max_length=LOGPROBS_MAX)]
+LongName = Annotated[str, Meta(max_length=1024)]
 StopString = Annotated[str, Meta(min_length=1, max_length=STOP_LENGTH_MAX)]
 TokenTotal = Annotated[int, Meta(ge=0, le=TOKENS_MAX)]
 

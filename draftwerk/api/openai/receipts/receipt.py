@@ -24,10 +24,11 @@ from draftwerk.api.shared.ports import ReceiptPicture
 from draftwerk.speculative.parameters.bounds import (
     STOP_LENGTH_MAX,
     TOKENS_MAX,
+    LongName,
     TokenIds,
     TokenTotal,
 )
-from draftwerk.speculative.request import CHOICES_MAX, LongName, Options, Speculation
+from draftwerk.speculative.request import CHOICES_MAX, Options, Speculation
 
 VERSION = 1
 KIND = "draftwerk.receipt"
