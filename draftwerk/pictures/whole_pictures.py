@@ -3,6 +3,7 @@
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
 
+from draftwerk.speculative.options.extended_sequence import extended
 from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.request import EncodedRequest
 from draftwerk.speculative.rounds import Row
@@ -43,4 +44,4 @@ def cut_picture(tokens: Ordered[int], at: int) -> tuple[int, int]:
 def whole_pictures(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
     """Extend a text that has pictures."""
     has_pictures = max(request.tokens, default=0) >= PLACEHOLDER_MIN
-    return text.extended(WholePictures) if has_pictures else text
+    return extended(text, WholePictures) if has_pictures else text

@@ -7,9 +7,8 @@ A prompt is read in chunks; then tokens are drafted and verified. Options extend
 
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass, field, fields
-from functools import cache
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -24,8 +23,6 @@ from draftwerk.speculative.rounds import NewSequence, Row, VerifiedRow
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 from draftwerk.speculative.row_parts.feedback import NOTHING_LEARNED, Feedback
 from draftwerk.speculative.row_parts.row_options import NO_ROW_OPTIONS, RowOptions
-
-S = TypeVar("S", bound="Sequence")
 
 
 class SequenceProgress(msgspec.Struct, frozen=True):
@@ -197,11 +194,6 @@ class Sequence:
     def steps(self) -> int:
         """Steps of a search that were taken."""
         return 0
-
-    def extended(self, kind: type[S], **own: Any) -> S:
-        """Return a sequence that has not begun as one of another kind, on top of its own."""
-        begun_with = {each.name: getattr(self, each.name) for each in fields(self)}
-        return _kind(kind, type(self))(**begun_with, **own)
 
     # --- how far it is --------------------------------------------------------------------------
 
@@ -411,15 +403,6 @@ class Sequence:
             if self.generated >= self.request.tokens_max:
                 return kept, "length"
         return len(tokens), ""
-
-
-@cache
-def _kind(kind: type[S], base: type[Sequence]) -> type[S]:
-    """Return a class of sequences that are of both kinds; the first overrides the second."""
-    if base in kind.__mro__:
-        return kind
-    both: Any = type(f"{kind.__name__}{base.__name__}", (kind, base), {})
-    return dataclass(eq=False)(both)
 
 
 def awaits_leader(sequence: Sequence) -> bool:

@@ -7,6 +7,7 @@ import pytest
 
 from draftwerk.pictures.placeholders import placeholders
 from draftwerk.pictures.whole_pictures import WholePictures, cut_picture, whole_pictures
+from draftwerk.speculative.options.extended_sequence import extended
 from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.rounds import Decision, Row
 from draftwerk.speculative.scheduler import RoundLimits
@@ -45,7 +46,7 @@ def test_no_row_ends_in_a_picture(seed: int) -> None:
         tokens, pictures = prompt_of(rng)
         text: Any = world.sequence(f"r{number}", 0, [1] * len(tokens), GREEDY, 6, draft_max=2)
         text.tokens[:] = tokens
-        sequence = text.extended(WholePictures) if pictures else text
+        sequence = extended(text, WholePictures) if pictures else text
         texts[sequence.sequence_id] = pictures
         world.scheduler.submit(sequence)
     read, longest = dict[int, int](), 0

@@ -18,6 +18,7 @@ from draftwerk.speculative.options.blend.blend_refusals import check_segments
 from draftwerk.speculative.options.blend.blended_prompt import BlendedPrompt
 from draftwerk.speculative.options.blend.blending import Blending, blended
 from draftwerk.speculative.options.blend.rules import canonical_parts
+from draftwerk.speculative.options.extended_sequence import extended
 from draftwerk.speculative.options.forced_text import ChainRoom, ForcedText
 from draftwerk.speculative.options.pooled_prompt import PooledPrompt, check_read
 from draftwerk.speculative.options.request_checks import check_ids, check_text
@@ -88,7 +89,7 @@ def forced_text(
         return text
     methods = request.options.speculation.methods
     text.request = replace(text.request, draft_max=len(forced_tokens), methods=methods)
-    return text.extended(ForcedText, forced_tokens=forced_tokens, chain_room=room)
+    return extended(text, ForcedText, forced_tokens=forced_tokens, chain_room=room)
 
 
 def scored_prompt(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
@@ -97,7 +98,7 @@ def scored_prompt(factory: SequenceFactory, request: EncodedRequest, text: Seque
     if options.prompt_logprobs < 0 or text.leader is not None:
         return text
     own = {"scored": options.scored_from, "alternatives": options.prompt_logprobs}
-    return text.extended(ScoredPrompt, **own)
+    return extended(text, ScoredPrompt, **own)
 
 
 def pooled_prompt(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
@@ -105,7 +106,7 @@ def pooled_prompt(factory: SequenceFactory, request: EncodedRequest, text: Seque
         return text
     text.request = replace(text.request, tokens_max=0, draft_max=0, methods=())
     own = {"scored": request.options.scored_from, "pooling": pooling}
-    return text.extended(PooledPrompt, **own)
+    return extended(text, PooledPrompt, **own)
 
 
 def beam_group(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
@@ -131,7 +132,7 @@ def beam_group(factory: SequenceFactory, request: EncodedRequest, text: Sequence
     search = BeamSearch(
         new_beams(rules), factory.new_id, options.choices, sent, options.shows_hypotheses
     )
-    return text.extended(BeamGroup, search=search)
+    return extended(text, BeamGroup, search=search)
 
 
 def blended_prompt(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
@@ -144,4 +145,4 @@ def blended_prompt(factory: SequenceFactory, request: EncodedRequest, text: Sequ
         request, blended(blend, request.tokens, parts), 0 if states is None else states.count
     )
     part_memory = partial(factory.pools.memory, factory.namer, request.options.name_space)
-    return text.extended(BlendedPrompt, blending=Blending(blend, parts, part_memory))
+    return extended(text, BlendedPrompt, blending=Blending(blend, parts, part_memory))

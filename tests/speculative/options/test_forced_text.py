@@ -5,6 +5,7 @@ from random import Random
 
 import msgspec
 
+from draftwerk.speculative.options.extended_sequence import extended
 from draftwerk.speculative.options.forced_text import ChainRoom, ForcedText
 from draftwerk.speculative.rounds import Decision, Round
 from draftwerk.speculative.scheduler import RoundLimits
@@ -31,7 +32,7 @@ def verified(world: World) -> Sequence:
     name, count = f"r{len(world.wanteds)}", len(TEXT)
     text = world.sequence(name, 0, PROMPT, GREEDY, count, draft_max=count)
     room = ChainRoom(world.scheduler.cost, world.limits.pause_s)
-    sequence = text.extended(ForcedText, forced_tokens=TEXT, chain_room=room)
+    sequence = extended(text, ForcedText, forced_tokens=TEXT, chain_room=room)
     world.scheduler.submit(sequence)
     return sequence
 

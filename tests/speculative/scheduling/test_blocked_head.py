@@ -11,6 +11,7 @@ from draftwerk.speculative.load.stats import SchedulerStats
 from draftwerk.speculative.options.blend.blended_prompt import BlendedPrompt
 from draftwerk.speculative.options.blend.blending import Blending, blended
 from draftwerk.speculative.options.blend.rules import canonical_parts
+from draftwerk.speculative.options.extended_sequence import extended
 from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.running_set import RunningSet
@@ -46,7 +47,7 @@ def sequence_of(
         tokens=prompt,
         memory=memory,
     )
-    return text if blending is None else text.extended(BlendedPrompt, blending=blending)
+    return text if blending is None else extended(text, BlendedPrompt, blending=blending)
 
 
 def test_a_blocked_sequence_is_named_once() -> None:

@@ -18,6 +18,7 @@ from draftwerk.speculative.options.beams.decisions import BeamRules
 from draftwerk.speculative.options.beams.sampled import new_beams
 from draftwerk.speculative.options.beams.search import BeamSearch
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
+from draftwerk.speculative.options.extended_sequence import extended
 from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.rounds import NO_DRAFT, Draft, Proposal, Row
 from draftwerk.speculative.sampling import Sampling
@@ -118,7 +119,7 @@ class Server:
         if rules is not None:
             search = BeamSearch(new_beams(rules), lambda: next(self._ids), width)
             self.searches.append(search)
-            sequence = sequence.extended(BeamGroup, search=search)
+            sequence = extended(sequence, BeamGroup, search=search)
         self.found[name] = [()] * width
         self.scores[name] = [0.0] * width
         self.scheduler.submit(sequence)

@@ -20,6 +20,7 @@ from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.options.blend.blended_prompt import BlendedPrompt
 from draftwerk.speculative.options.blend.blending import Blending, blended
 from draftwerk.speculative.options.blend.rules import canonical_parts
+from draftwerk.speculative.options.extended_sequence import extended
 from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.rounds import NO_DRAFT, Proposal, chain
@@ -91,7 +92,7 @@ class BlendTrial:
             tokens=list(prompt),
             memory=memory(len(prompt), place),
         )
-        return text if blending is None else text.extended(BlendedPrompt, blending=blending)
+        return text if blending is None else extended(text, BlendedPrompt, blending=blending)
 
     def read(
         self, prompt: Tokens[int], blend: Blend | None = None, tokens: int = 1

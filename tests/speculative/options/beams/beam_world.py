@@ -19,6 +19,7 @@ from draftwerk.speculative.options.beams.beam_group import BeamGroup
 from draftwerk.speculative.options.beams.decisions import BeamRules
 from draftwerk.speculative.options.beams.sampled import new_beams
 from draftwerk.speculative.options.beams.search import BeamSearch
+from draftwerk.speculative.options.extended_sequence import extended
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.rounds import Draft, Proposal, Round, Verdict
@@ -99,7 +100,7 @@ class BeamWorld:
         sequence = self._sequence(prompt, sampling, rules.tokens_max, draft_max, slots)
         search = BeamSearch(new_beams(rules), lambda: next(self._branch_ids), choices)
         found = plain_beams(prompt, sampling, rules)
-        root = sequence.extended(BeamGroup, search=search)
+        root = extended(sequence, BeamGroup, search=search)
         return self._wish(WantedText(root, [found[choice] for choice in range(choices)]))
 
     def random_request(self) -> None:
