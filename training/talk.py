@@ -2,8 +2,9 @@
 
 `python -m training.talk URL texts.jsonl --count 3000` has a running server generate user turns (the
 chat template's opening of a user's turn, completed at temperature 0.8: Magpie, arXiv
-2406.08464), then for the answers, half of them greedy, half at temperature 1. One JSON list of
-token ids a line: the whole conversation. No prompt of any benchmark goes in.
+2406.08464), then for the answers: in turn greedy, at temperature 1, and as the server samples by
+default. One JSON list of token ids a line: the whole conversation. No prompt of any benchmark goes
+in.
 
 `--passages FILE` uses given texts instead, a JSON string a line, for copying and summaries of text
 the model did not write.
@@ -51,6 +52,8 @@ TASKS = (
 """What may be asked about a passage."""
 QUESTION_TOKENS = 120
 ANSWER_TOKENS = 256
+TEMPERATURES = 0.0, 1.0, None
+"""Of answers in turn; None is the server's default, by the model's card."""
 MARK = "⟨question⟩"
 QUESTION_TEMPERATURE = 0.8
 LONG_SHARE = 0.1
@@ -70,7 +73,7 @@ class Talk:
         """Return one question and its answer as the model reads them."""
         question = await self._question(number)
         whole = self._render(question.strip())
-        answer = await self._say(whole, ANSWER_TOKENS, float(number % 2), number)
+        answer = await self._say(whole, ANSWER_TOKENS, TEMPERATURES[number % 3], number)
         return self._tokens(whole + answer)
 
     async def _question(self, number: int) -> str:
@@ -81,7 +84,7 @@ class Talk:
         room = QUESTION_TOKENS * (4 if self.dice.random() < LONG_SHARE else 1)
         return new_sequence + await self._say(begun, room, QUESTION_TEMPERATURE, number)
 
-    async def _say(self, text: str, tokens: int, temperature: float, seed: int) -> str:
+    async def _say(self, text: str, tokens: int, temperature: float | None, seed: int) -> str:
         body: dict[str, Any] = {
             "prompt": self._tokens(text),
             "max_tokens": tokens,
