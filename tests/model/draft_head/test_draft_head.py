@@ -211,7 +211,7 @@ def test_a_runner_drafts_where_a_beam_search_goes_on(directory, tmp_path):
         best = oracle_logits(oracle, text)[-1].topk(8).indices.tolist()
         assert {token for token, _ in head_candidates.candidates} == set(best)
     (silent,) = runner.step(branching(NO_FEEDBACK)).decisions
-    assert silent.candidates and silent.head_candidates == ()
+    assert silent.options.candidates and silent.options.head_candidates == ()
 
 
 def test_head_skips_what_was_computed_before_the_round(directory):

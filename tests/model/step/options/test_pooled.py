@@ -155,5 +155,5 @@ def test_states_that_are_no_numbers_fail_their_row_alone(directory: Path, pool: 
     round_ = Round(round_id=1, pipeline_slot=0, rows=rows)
     broken, fine = runner.step(Proposal(round_, (NO_DRAFT,) * 2)).decisions
     assert broken.error == BROKEN
-    assert fine.state_sum
+    assert fine.options.state_sum
     assert not fine.error
