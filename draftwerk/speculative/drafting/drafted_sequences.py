@@ -11,7 +11,7 @@ from draftwerk.speculative.drafting.savings import TextSavings
 from draftwerk.speculative.rounds import NO_FEEDBACK, Draft, NewSequence, Round, Row
 from draftwerk.speculative.row_parts.feedback import NOTHING_LEARNED
 from draftwerk.speculative.sources.draft_head import HeadSource
-from draftwerk.speculative.sources.ngram_index import Occurrences, SequenceText
+from draftwerk.speculative.sources.ngram_index import INDEX_MAX, Occurrences, SequenceText
 from draftwerk.speculative.sources.registry import NUMBERS, SourceInputs, make_sources
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from draftwerk.speculative.sources.store import OutputStores
@@ -105,6 +105,8 @@ class DraftedSequences:
             if row.draft_max:
                 state.drafts, states[place] = True, state
                 if state.guesses:
+                    # As much as a round may take: a long prompt is indexed over several.
+                    state.text.occurrences.index(INDEX_MAX)
                     texts.sources[place] = state.savings
                     chance = state.copy_chance(self._controller.acceptance(state.noise.sampled))
                     if chance:

@@ -11,7 +11,7 @@ from draftwerk.speculative.drafting.savings import TextSavings
 from draftwerk.speculative.rounds import Draft, Round, Row, chain
 from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance, kind
 from draftwerk.speculative.sources.draft_head import HeadSource
-from draftwerk.speculative.sources.ngram_index import INDEX_MAX, SequenceText
+from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.registry import NUMBERS
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from draftwerk.speculative.sources.store import Memory
@@ -70,10 +70,10 @@ class DraftedSequence:
 
     def copy_chance(self, acceptance: AcceptanceStats) -> float:
         """Return how likely a copy's first token is right; 0 where the text does not repeat."""
-        self.text.occurrences.index(INDEX_MAX)
-        level = max((level for _, level in self.text.matches()), default=0)
-        if not self.copies or level < COPY_LEVEL:
+        match = self.text.best_match() if self.copies else None
+        if match is None or match[1] < COPY_LEVEL:
             return 0.0
+        level = match[1]
         return acceptance.chances[kind(NGRAM, level)] * self.sequence_acceptance.factors[NGRAM]
 
     def guess(self, tree: DraftTree, room: int, asked: bool) -> bool:
@@ -84,8 +84,6 @@ class DraftedSequence:
             if self.head is not None:
                 self.head.propose(tree, depth_max)
             return False
-        # As much as a round may take: a long prompt is indexed over several.
-        self.text.occurrences.index(INDEX_MAX)
         is_pending = bool(self.text.pending)
         for source in self.sources:
             source.propose(tree, depth_max)

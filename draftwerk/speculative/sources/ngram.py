@@ -4,8 +4,6 @@ Saxena, "Prompt lookup decoding" (2023); here over prompt and output, the longes
 the newest of those.
 """
 
-from operator import itemgetter
-
 from draftwerk.speculative.sources.acceptance import kind
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.tree import DraftSource, DraftTree
@@ -22,11 +20,10 @@ class NgramSource(DraftSource):
 
     def propose(self, tree: DraftTree, depth_max: int) -> None:
         """Copy from the best match; past the end the copy reads itself, so loops unroll."""
-        matches = self._text.matches()
-        if not matches:
+        match = self._text.best_match()
+        if match is None:
             return
-        # The longest, and of equals the newest, which is the first.
-        position, level = max(matches, key=itemgetter(1))
+        position, level = match
         tokens = self._text.tokens
         # Only a part of it where the match ends at the text's end, as in a loop: see below.
         copy = tokens[position : position + depth_max]

@@ -7,6 +7,7 @@ places of each pair of tokens are chained, newest first, and a bounded number of
 
 from collections.abc import Callable, Sequence
 from itertools import islice
+from operator import itemgetter
 
 INDEX_MAX = 2048
 """Tokens of one text that are indexed in a round: under a millisecond; long prompts take more."""
@@ -123,3 +124,7 @@ class SequenceText:
             self._matches_at = size
             self._matches = [] if self.pending else self.occurrences.matches(self.tail(), True)
         return self._matches
+
+    def best_match(self) -> Match | None:
+        """Return the longest match, and of equals the newest, which is the first; None without."""
+        return max(self.matches(), key=itemgetter(1), default=None)
