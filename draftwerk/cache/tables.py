@@ -57,8 +57,8 @@ RELEASED = -1
 class BlockTable:
     """Maps slot s to offset s % block_size of block `blocks[s // block_size]`."""
 
-    row_field: ClassVar = "blocks"
-    """The field of a `Row` that it gives."""
+    row_field: ClassVar[str]
+    """The option of a `Row` that a table of another kind than a sequence's own gives."""
 
     def __init__(self, pool: BlockPool) -> None:
         self.blocks: list[int] = []

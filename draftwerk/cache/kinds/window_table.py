@@ -10,7 +10,7 @@ needed. A text goes on from a prefix where the blocks of its window are found as
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.eviction.replacement import Origin
@@ -103,7 +103,7 @@ class WindowGroup(MemoryKind):
 class WindowTable(BlockTable, MemoryPart):
     """A sequence's blocks in the window group; the numbers are those of its block table."""
 
-    row_field = "window_blocks"
+    row_field: ClassVar = "window_blocks"
 
     def __init__(self, group: WindowGroup) -> None:
         super().__init__(group.pool)

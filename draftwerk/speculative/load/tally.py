@@ -1,7 +1,7 @@
 """The costs of a sequence, and its turn in the queue."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from draftwerk.speculative.rounds import Decision, Draft
 
@@ -33,6 +33,14 @@ class Tally:
         self.predicted_rejected += draft.sources.count("prediction") - hits
 
 
+class AwaitedPrefix(NamedTuple):
+    """Tokens that two prompts begin with."""
+
+    reader: Any
+    """The sequence that is being read."""
+    length: int
+
+
 @dataclass(slots=True)
 class QueueTurn:
     """When a sequence that waits may go before others."""
@@ -45,9 +53,8 @@ class QueueTurn:
     """How often it was."""
     passed: int = 0
     """How many others were while it was waiting."""
-    awaited: tuple[Any, int] | None = None
-    """A sequence that is being read, and how many tokens of it this one begins with and waits for.
-    """
+    awaited: AwaitedPrefix | None = None
+    """The prompt that it waits for, if one that is being read begins like its own."""
 
 
 def origins(decision: Decision, draft: Draft) -> tuple[str, ...]:

@@ -40,10 +40,10 @@ def all_options(expects_lengths: bool = True, more: Ordered[Extension] = ()) -> 
     def policy() -> PolicyFactory:
         return partial(ServicePolicy, lengths=TextLengths() if expects_lengths else None)
 
-    def extended(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
+    def all_extensions(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
         return *extensions(cost, limits), *more
 
-    return OptionSet(extensions=extended, check=check_servable, policy=policy)
+    return OptionSet(extensions=all_extensions, check=check_servable, policy=policy)
 
 
 def extensions(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:

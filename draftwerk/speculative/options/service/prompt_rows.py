@@ -110,8 +110,8 @@ class PromptRows:
         them."""
         ranks: dict[int, int] = {}
         for sequence in self.running_set.waiting:
-            if sequence.turn.awaited is not None:
-                reader, left = sequence.turn.awaited[0].sequence_id, unread_prompt(sequence).unread
+            if (awaited := sequence.turn.awaited) is not None:
+                reader, left = awaited.reader.sequence_id, unread_prompt(sequence).unread
                 ranks[reader] = min(ranks.get(reader, left), left)
         prompts = [unread_prompt(one, ranks.get(one.sequence_id, 0)) for one in ordered]
         if self.credit is not None and len(prompts) > 1:

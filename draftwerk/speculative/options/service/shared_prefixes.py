@@ -7,6 +7,7 @@ time: the other is read as early as the shortest of those that wait for it.
 from collections.abc import Collection
 
 from draftwerk.cache.kinds.recurrent_states import SequenceStates
+from draftwerk.speculative.load.tally import AwaitedPrefix
 from draftwerk.speculative.sequence import Sequence
 
 SHARED_MIN = 4
@@ -22,14 +23,14 @@ def awaits_prefix(sequence: Sequence, running: Collection[Sequence]) -> bool:
         sequence.turn.awaited = _found(sequence, running)
     if sequence.turn.awaited is None:
         return False
-    other, count = sequence.turn.awaited
-    if other.memory.block_count and other.computed < count:
+    reader, length = sequence.turn.awaited
+    if reader.memory.block_count and reader.computed < length:
         return True
     sequence.turn.awaited = None
     return False
 
 
-def _found(sequence: Sequence, running: Collection[Sequence]) -> tuple[Sequence, int] | None:
+def _found(sequence: Sequence, running: Collection[Sequence]) -> AwaitedPrefix | None:
     """Return who computes the most of what it begins with, and how many tokens of it."""
     ahead = [
         other
@@ -46,7 +47,7 @@ def _found(sequence: Sequence, running: Collection[Sequence]) -> tuple[Sequence,
     longest = max(counts)
     if longest < known + SHARED_MIN:
         return None
-    return ahead[counts.index(longest)], longest * size
+    return AwaitedPrefix(ahead[counts.index(longest)], longest * size)
 
 
 def _common_blocks(sequence: Sequence, other: Sequence, known: int) -> int:
