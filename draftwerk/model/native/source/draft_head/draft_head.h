@@ -1,6 +1,6 @@
 // A draft head: a small recurrent network that drafts from the target's last hidden state. The
-// arithmetic is that of model/draft_head/head.py, with matrices in stored blocks (Q8_0: drafts need
-// no more).
+// arithmetic is that of model/draft_head/head.py, with matrices in stored blocks, whose kind
+// model/native/draft_head.py says.
 #pragma once
 
 #include <vector>
