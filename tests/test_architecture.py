@@ -343,7 +343,7 @@ def test_large_classes_are_found(member: str) -> None:
 
 CEILINGS = {
     "trunk": {"files": 19, "lines": 3800, "lines that name an option": 6},
-    "crossed": {"files": 35, "lines": 6896, "lines that name an option": 31},
+    "crossed": {"files": 35, "lines": 6888, "lines that name an option": 27},
 }
 """Of the trunk, and of all files that a plain request crosses. They only fall: `python -m
 validation.trunk`."""

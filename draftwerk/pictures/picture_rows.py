@@ -141,16 +141,9 @@ class PicturedForward:
             self._slots.clear()
             self._bases.clear()
             self._ends.clear()
-            forks = [
-                row
-                for row in round_.rows
-                if row.options.branch is not None and row.options.branch.origin
-            ]
-            for row in forks:
-                assert row.options.branch is not None
-                self._known[row.sequence_id] = self._known.get(
-                    row.options.branch.origin, NO_PICTURES
-                )
+            for row in round_.rows:
+                if origin := row.options.forked_from:
+                    self._known[row.sequence_id] = self._known.get(origin, NO_PICTURES)
             for sequence_id in round_.finished_ids:
                 self._known.pop(sequence_id, None)
             rows = tuple(map(self._taken, round_.rows))

@@ -144,9 +144,9 @@ class RoundsInFlight:
     def _learn(self, round_: Round) -> None:
         """Take in a round as a process does: forks, then endings, then what the rows add."""
         forks = [
-            (row.sequence_id, self.known.get(row.options.branch.origin))
+            (row.sequence_id, self.known.get(row.options.forked_from))
             for row in round_.rows
-            if row.options.branch is not None and row.options.branch.origin
+            if row.options.forked_from
         ]
         for sequence_id, origin in forks:
             if origin is not None:

@@ -123,11 +123,7 @@ class DraftRunner:
     def _begin(self, round_: Round) -> None:
         self.cached_sequences.begin(round_)
         for row in round_.rows:
-            origin = (
-                self.readings.get(row.options.branch.origin)
-                if row.options.branch is not None
-                else None
-            )
+            origin = self.readings.get(row.options.forked_from)
             if origin is not None:
                 self.readings[row.sequence_id] = ReadProgress(origin.wanted)
         for sequence_id in round_.finished_ids:
@@ -182,7 +178,7 @@ class DraftRunner:
             methods = row.new_sequence.methods
             self.readings[row.sequence_id] = ReadProgress(methods is None or SOURCE in methods)
         reading = self.readings[row.sequence_id]
-        if row.new_sequence is not None or row.options.branch is not None:
+        if row.new_sequence is not None or row.options.in_group:
             # New blocks, or some that a search has shuffled: only the coverage tells what is there.
             reading.valid = self.coverage.leading(row.blocks, row.start)
             reading.guesses.clear()

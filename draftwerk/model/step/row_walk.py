@@ -45,7 +45,7 @@ class RowPlan(NamedTuple):
     @property
     def decides(self) -> bool:
         """Whether the row walks down its draft; one of a search is only asked what is likely."""
-        return self.row.options.branch is None
+        return not self.row.options.in_group
 
     @property
     def wants_topk(self) -> bool:

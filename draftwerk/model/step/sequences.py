@@ -80,14 +80,8 @@ class CachedSequences:
         In this order and before any row is read: a fork copies what was known before the round.
         Both may name sequences never seen here; a row without history then says so.
         """
-        forks = [
-            row
-            for row in round_.rows
-            if row.options.branch is not None and row.options.branch.origin
-        ]
-        origins = [
-            self.sequences.get(row.options.branch.origin) for row in forks if row.options.branch
-        ]
+        forks = [row for row in round_.rows if row.options.forked_from]
+        origins = [self.sequences.get(row.options.forked_from) for row in forks]
         for row, origin in zip(forks, origins, strict=True):
             if origin is not None:
                 self.sequences[row.sequence_id] = origin.fork()

@@ -189,7 +189,7 @@ class Proposer:
         """Grow the trees of these rows."""
         if not drafting:
             return []
-        sampling = [row for row in round_.rows if row.samples and row.options.branch is None]
+        sampling = [row for row in round_.rows if row.samples and not row.options.in_group]
         weights = self._controller.token_weights(
             [row.tokens_left for row in sampling],
             [row.stop for row in sampling],

@@ -79,7 +79,7 @@ class Continuations:
         for sequence_id in round_.finished_ids:
             self.ends.pop(sequence_id, None)
         for row in round_.rows:
-            if row.new_sequence is not None and row.options.branch is None:
+            if row.new_sequence is not None and not row.options.in_group:
                 self.ends[row.sequence_id] = RowEnd(row.new_sequence.sampling.stop_token_ids)
         if not any(row.options.continues for row in round_.rows):
             return Resolved(round_, range(len(round_.rows)))
@@ -103,7 +103,7 @@ class Continuations:
         """Take in the decisions of a resolved round's rows."""
         for row, decision in zip(resolved.round.rows, decisions, strict=True):
             end = self.ends.get(row.sequence_id)
-            if end is not None and row.options.branch is None:
+            if end is not None and not row.options.in_group:
                 end.learn(row, decision)
 
     def check(self, known: Mapping[int, int]) -> None:

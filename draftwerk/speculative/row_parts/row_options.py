@@ -40,6 +40,11 @@ class RowOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether it is one of several rows that a sequence has."""
         return self.branch is not None
 
+    @property
+    def forked_from(self) -> int:
+        """The sequence whose tokens and blocks it goes on from; 0 for its own."""
+        return 0 if self.branch is None else self.branch.origin
+
     def computed_count(self, known: int) -> int:
         """Return how many of so many known tokens are computed through all layers."""
         return known if self.blend is None else self.blend.token_count

@@ -43,7 +43,7 @@ class FollowedTexts(StepOption):
 
 def is_followed(windows: HeadWindows, row: Row, draft: Draft) -> bool:
     """Whether a head is told of a row: it keeps something of as many texts as it drafts for."""
-    return draft.followed and row.options.branch is None and windows.has_room(row.sequence_id)
+    return draft.followed and not row.options.in_group and windows.has_room(row.sequence_id)
 
 
 def follow_prompts(windows: HeadWindows, states: Tensor, plans: Sequence[RowPlan]) -> None:

@@ -66,7 +66,7 @@ class BeamGroup(Sequence):
         return group.rows
 
     def take(self, parts: list[VerifiedRow], now_s: float) -> Taken:
-        if parts[0].row.options.branch is None:
+        if not parts[0].row.options.in_group:
             return super().take(parts, now_s)
         self.times.begin_decode(now_s)
         outcome = self.search.commit(self, parts)

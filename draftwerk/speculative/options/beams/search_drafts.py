@@ -19,7 +19,7 @@ class SearchDrafts:
         self._beams, self._controller, self._has_head = BeamDrafts(), controller, has_head
 
     def are_in(self, round_: Round) -> bool:
-        return bool([row for row in round_.rows if row.options.branch is not None])
+        return any(row.options.in_group for row in round_.rows)
 
     def read(self, round_: Round, prompt: Callable[[int], Occurrences]) -> None:
         self._beams.read(round_, prompt)
