@@ -342,8 +342,8 @@ def test_large_classes_are_found(member: str) -> None:
 # --- the trunk ------------------------------------------------------------------------------------
 
 CEILINGS = {
-    "trunk": {"files": 19, "lines": 3800, "lines that name an option": 6},
-    "crossed": {"files": 35, "lines": 6888, "lines that name an option": 27},
+    "trunk": {"files": 19, "lines": 3730, "lines that name an option": 0},
+    "crossed": {"files": 35, "lines": 6818, "lines that name an option": 21},
 }
 """Of the trunk, and of all files that a plain request crosses. They only fall: `python -m
 validation.trunk`."""

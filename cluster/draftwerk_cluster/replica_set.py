@@ -27,12 +27,12 @@ from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.requests.admitting import check_request, events_max
 from draftwerk.actors.requests.ledger import SUSPICION_MAX, Entry
+from draftwerk.actors.requests.suspects import ComputedCount
 from draftwerk.actors.texts.prompt_encoding import located, prompt_field, tokens_of
 from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.actors.tokenizer import TEXTS_AT_ONCE
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.client_prompts import Prompt
-from draftwerk.speculative.running_set import ComputedCount
 from draftwerk_cluster.merging import merged
 from draftwerk_cluster.placed_request import PlacedRequest
 from draftwerk_cluster.placements import Placements

@@ -67,7 +67,7 @@ class Cache:
 
     async def _messages(self) -> list[CacheMessage]:
         """Wait for messages, or until the scheduler is to look again."""
-        wakes_s = self.scheduler.wakes_s()
+        wakes_s = self.scheduler.policy.wakes_s()
         if wakes_s == inf:
             return await receive_all(self.inbox)
         with anyio.move_on_after(max(0.0, wakes_s - self.clock())):

@@ -18,6 +18,7 @@ from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Sna
 from draftwerk.actors.pipeline import EngineParts, Measurements, Pipeline
 from draftwerk.actors.requests.admitting import check_request, events_max
 from draftwerk.actors.requests.ledger import Ledger
+from draftwerk.actors.requests.suspects import computed_counts
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.client_prompts import Prompt
@@ -153,6 +154,7 @@ class Engine:
                 now = anyio.current_time()
                 cache = self._pipeline.cache
                 had_model = self._pipeline.verifier.up
+                running = cache.scheduler.running_set.running.values()
                 # Failures between which something was done may come now and then; those that come
                 # one right after another must end.
                 fruitful = cache.committed > 0 or now - begun > LONG_LIFE_S
@@ -164,7 +166,7 @@ class Engine:
                 self._restarts += 1
                 self._pipeline = Pipeline(self.parts, self._measurements)
                 # A model that did not even come up was not failed by any request.
-                self._ledger.resubmit(cache.scheduler.computed_counts() if had_model else {})
+                self._ledger.resubmit(computed_counts(running) if had_model else {})
             except BaseExceptionGroup as group:
                 raise without_bugs(group) from None
 

@@ -103,8 +103,8 @@ class Tokenizer:
         self.refusals.send_nowait(failed)
 
     async def _encode(self, submit: Submit, taken_s: float) -> EncodedRequest:
-        prompt = await self._on_thread(lambda: encoded_prompt(self.text, submit))
-        submit = await GrammarChecks(self.worker, self.text, self.check_s).checked(submit)
+        tokens, located = await self._on_thread(lambda: encoded_prompt(self.text, submit))
+        submit = await GrammarChecks(self.worker, self.text, self.check_s).checked(located)
         expected: tuple[int, ...] = ()
         if prediction := submit.options.speculation.prediction:
             expected = await self._on_thread(
@@ -116,12 +116,12 @@ class Tokenizer:
         return EncodedRequest(
             request_id=submit.request_id,
             options=submit.options,
+            tokens=tokens,
             prediction=expected,
             arrived_s=submit.arrived_s,
             times=times,
             committed=submit.committed,
             ended=submit.ended,
-            **prompt,
         )
 
     async def _on_thread(self, work: Callable[[], R], field: str = "") -> R:

@@ -18,7 +18,6 @@ from draftwerk.speculative.parameters.bounds import (
     TokenTotal,
 )
 from draftwerk.speculative.replies.formats import ReplyFormat
-from draftwerk.speculative.requests.declared_segments import Blend
 from draftwerk.speculative.requests.option_fields import OptionFields
 from draftwerk.speculative.requests.times import SequenceTimes, StageTimes
 from draftwerk.speculative.row_parts.sequence_options import PLAIN_SEQUENCE, SequenceOptions
@@ -129,8 +128,6 @@ class EncodedRequest(EngineRequest, frozen=True, kw_only=True):
 
     tokens: tuple[int, ...]
     """The prompt's token ids."""
-    blend: Blend | None = None
-    """Which of its tokens are segments that may be reused, if it declares some."""
     prediction: tuple[int, ...] = ()
     """Token ids of the text that the client expects; empty without one."""
     times: StageTimes | None = None
@@ -184,10 +181,6 @@ class SequenceRequest:
     prediction: tuple[int, ...] = ()
     """Tokens that the client expects."""
     options: SequenceOptions = PLAIN_SEQUENCE
-    had_tokens: bool = False
-    """Whether its client was sent tokens of its request before a crash."""
-    resumed: bool = False
-    """Whether it was submitted before, to actors that failed."""
 
 
 def sequence_request(
@@ -222,6 +215,4 @@ def sequence_request(
         methods=options.speculation.methods if drafted else (),
         name_space=options.name_space,
         prediction=request.prediction,
-        had_tokens=any(request.committed) or bool(request.ended),
-        resumed=bool(request.committed),
     )

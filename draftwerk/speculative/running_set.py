@@ -10,7 +10,6 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import NamedTuple
 
 from draftwerk.cache.memory import CachePools, SequenceMemory
 from draftwerk.cache.tables import BlockNamer, NameSalt
@@ -135,13 +134,10 @@ def queue_key(sequence: Sequence) -> int:
     return sequence.queue_key
 
 
-class ComputedCount(NamedTuple):
-    """How much was computed of a request; what is greater is farther."""
-
-    tokens: int
-    """The tokens of all its choices; of a group the prompt's alone."""
-    steps: int = 0
-    """Steps of a sequence that is taken on by more than its tokens."""
+def gives_way(running: Sequence, first: Sequence) -> bool:
+    """Return whether a running sequence is preempted for the first that waits."""
+    is_urgent = running.request.priority > first.request.priority
+    return is_urgent and running.queue_key > first.queue_key
 
 
 class RunningSet:
@@ -200,14 +196,15 @@ class RunningSet:
     def count_admission(self, sequence: Sequence) -> None:
         """Count a sequence that enters: its client's prompt once, in the words of usage."""
         request, tally, cached_count = sequence.request, sequence.tally, sequence.computed
-        if request.resumed or tally.preemptions:
-            self.stats.recomputed_tokens += len(sequence.tokens) - cached_count
+        prompt = request.prompt_count + request.written_count
         if tally.cached is None:
-            prompt = request.prompt_count + request.written_count
             tally.cached = min(cached_count, prompt)
-            if sequence.leader is None and not request.resumed:
-                self.stats.prompt_tokens += prompt
-                self.stats.prefix_hits += tally.cached
+        if tally.entries:
+            self.stats.recomputed_tokens += len(sequence.tokens) - cached_count
+        elif sequence.leader is None:
+            self.stats.prompt_tokens += prompt
+            self.stats.prefix_hits += tally.cached
+        tally.entries += 1
         sequence.times.begin_device(self.now_s)
         self._occupancy.started()
 
@@ -226,12 +223,7 @@ class RunningSet:
         first = self.waiting.first_ready
         if first is None:
             return
-        victims = [
-            sequence
-            for sequence in self._preemptible()
-            if sequence.request.priority > first.request.priority
-            and sequence.queue_key > first.queue_key
-        ]
+        victims = [sequence for sequence in self._preemptible() if gives_way(sequence, first)]
         need = entry_blocks(first, self.pool)
         # An upper bound: a block that several share does not become free with each of them.
         held = sum(map(held_blocks, victims))
@@ -246,16 +238,6 @@ class RunningSet:
         # At once, before rows that are already running take the blocks for their drafts.
         if len(self.running) < rows_max and self.admit(first):
             self.waiting.remove(first)
-
-    @property
-    def may_preempt(self) -> bool:
-        """Whether a sequence waits that may take the place of a running one."""
-        first = self.waiting.first
-        return first is not None and any(
-            running.request.priority > first.request.priority
-            and running.queue_key > first.queue_key
-            for running in self.running.values()
-        )
 
     def end(self, sequence: Sequence) -> None:
         """Remove a sequence, running or waiting."""
@@ -275,17 +257,6 @@ class RunningSet:
     def occupancy(self) -> float:
         """Return how likely another sequence takes the place of one that ends."""
         return self._occupancy.share(len(self.waiting))
-
-    def computed_counts(self) -> dict[str, ComputedCount]:
-        """Return how much was computed of each request that runs."""
-        # Waiting ones have computed nothing in the step that failed, and cannot have failed it.
-        counts: dict[str, ComputedCount] = {}
-        for sequence in self.running.values():
-            tokens, steps = counts.get(sequence.request.request_id, ComputedCount(0))
-            counts[sequence.request.request_id] = ComputedCount(
-                tokens + sequence.computed, steps + sequence.steps
-            )
-        return counts
 
     def check(self) -> None:
         """Assert every invariant: each block's holders are the tables that name it."""

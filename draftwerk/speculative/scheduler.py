@@ -20,7 +20,6 @@ from draftwerk.speculative.rounds import Draft, Round, Verdict, VerifiedRow
 from draftwerk.speculative.row_parts.step_report import NO_STEP, StepReport
 from draftwerk.speculative.running_set import (
     AGING_ROUNDS,
-    ComputedCount,
     Extension,
     RequestCheck,
     RunningSet,
@@ -193,10 +192,6 @@ class Scheduler:
             self.cancel(rejection.sequence.request.request_id)
         return rejections
 
-    def wakes_s(self) -> float:
-        """Return when `reject` is due though nothing else happens; infinite if never."""
-        return self.policy.wakes_s()
-
     def plan(self, now_s: float = 0.0) -> Round | None:
         """Return the next round, or None if every pipeline slot is busy or nothing can run.
 
@@ -230,10 +225,6 @@ class Scheduler:
     def rounds_in_flight(self) -> list[Round]:
         """Return the rounds under way."""
         return [round_ for round_, _ in self._rounds.values()]
-
-    def computed_counts(self) -> dict[str, ComputedCount]:
-        """Return how much was computed of each request that runs."""
-        return self.running_set.computed_counts()
 
     def commit(
         self, verdict: Verdict, drafts: tuple[Draft, ...], now_s: float = 0.0

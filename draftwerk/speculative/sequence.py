@@ -8,7 +8,7 @@ A prompt is read in chunks; then tokens are drafted and verified. Options extend
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -169,8 +169,6 @@ class Sequence:
     """Rounds under way that have a row of it."""
     feedback: Feedback = NOTHING_LEARNED
     """Feedback of the newest decision, until it is sent to the draft sources."""
-    holds: int = 0
-    """How often it was held back as it entered."""
     held_back: bool = False
     """Whether it runs, and is in no round before what holds it back lets it go."""
     cancelled: bool = False
@@ -180,20 +178,10 @@ class Sequence:
 
     # --- kinds of sequences ---------------------------------------------------------------------
 
-    in_line: ClassVar = True
-    """Whether its tokens are read one after another, as those of another with this beginning."""
-    runs_ahead: ClassVar = True
-    """Whether rounds may be planned while its rows are under way."""
-
     @property
     def row_count(self) -> int:
         """Rows that it has in a round in which it decodes."""
         return 1
-
-    @property
-    def steps(self) -> int:
-        """Steps of a search that were taken."""
-        return 0
 
     # --- how far it is --------------------------------------------------------------------------
 
@@ -212,13 +200,6 @@ class Sequence:
         return len(self.tokens) - self.request.prompt_count
 
     @property
-    def begun(self) -> bool:
-        """Whether its request has a token: then it is served to its end, whenever that is."""
-        if self.request.had_tokens or (self.leader is not None and self.leader.begun):
-            return True
-        return self.has_output
-
-    @property
     def has_output(self) -> bool:
         """Whether it has a token beyond what it was given."""
         return self.generated > self.request.written_count
@@ -227,14 +208,6 @@ class Sequence:
     def prefilled(self) -> bool:
         """Whether the whole prompt is in the pages, so that a sibling can find it there."""
         return self.ended or self.computed >= self.request.prompt_count
-
-    @property
-    def has_another_row(self) -> bool:
-        """Whether it has another row, whatever a round under way decides."""
-        if self.cancelled or self.ended:
-            return False
-        # The row under way brings a token at least: behind the last one allowed, a row is in vain.
-        return self.pending > 0 or self.request.tokens_max - self.generated > 1
 
     # --- memory ---------------------------------------------------------------------------------
 

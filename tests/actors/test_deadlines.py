@@ -10,6 +10,7 @@ from draftwerk.actors.engine import running
 from draftwerk.actors.events.client_events import Failed, Started
 from draftwerk.actors.messages import Cancel, Submit
 from draftwerk.actors.requests.ledger import Entry
+from draftwerk.speculative.options.service.slo_times import has_begun
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.slo import NO_SLO, Slo
 from draftwerk.speculative.sampling import Sampling
@@ -101,8 +102,18 @@ def test_a_request_that_had_a_token_before_a_crash_has_begun(
     options = Options(sampling=Sampling(), deadline_s=2.0, choices=2)
     message = encoded(options, arrived_s=40.0, committed=committed, ended=ended)
     other = make_cache().factory.open(message, 50.0)[-1]
-    assert other.request.had_tokens == other.begun == begun
+    assert has_begun(other) == begun
     assert other.times.expires_s == 42.0
+
+
+def test_a_prompt_that_is_read_again_after_a_crash_counts_once() -> None:
+    cache = make_cache()
+    message = encoded(Options(sampling=Sampling()), committed=((7,),))
+    (again,) = cache.factory.open(message, 50.0)
+    cache.scheduler.submit(again)
+    assert cache.scheduler.plan() is not None
+    stats = cache.scheduler.stats
+    assert (stats.prompt_tokens, stats.recomputed_tokens) == (0, len(again.tokens))
 
 
 def test_a_request_has_the_servers_promise_unless_it_has_its_own() -> None:

@@ -22,7 +22,7 @@ from draftwerk.actors.messages import (
     Submit,
     TokenizerMessage,
 )
-from draftwerk.speculative.running_set import ComputedCount
+from draftwerk.actors.requests.suspects import ComputedCount
 
 SUSPICION_MAX = 24
 """Above it, a request is taken for the cause of the restarts that it has seen."""

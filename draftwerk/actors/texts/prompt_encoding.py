@@ -1,7 +1,5 @@
 """The tokens of a prompt of any kind, and where its segments are in them."""
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from draftwerk.actors.messages import Submit
@@ -12,13 +10,13 @@ from draftwerk.speculative.requests.client_prompts import Chat, Passages, Prompt
 Spans = tuple[tuple[int, int], ...]
 
 
-def encoded_prompt(text: TextTools, submit: Submit) -> dict[str, Any]:
-    """Return the fields of `EncodedRequest` that come of a prompt.
+def encoded_prompt(text: TextTools, submit: Submit) -> tuple[tuple[int, ...], Submit]:
+    """Return a prompt's tokens, and its request, which names where the segments are in them.
 
     Raises ValueError for one that the model's template refuses.
     """
     tokens, spans = tokens_of(text, submit.prompt)
-    return {"tokens": tokens, "blend": located(submit.options, spans).blend}
+    return tokens, replace(submit, options=located(submit.options, spans))
 
 
 def tokens_of(text: TextTools, prompt: Prompt) -> tuple[tuple[int, ...], Spans]:

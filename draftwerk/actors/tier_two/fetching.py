@@ -39,9 +39,6 @@ class Fetching:
 
     def begin(self, sequence: Sequence) -> bool:
         """Have blocks loaded that a sequence lacks; returns whether it is to wait for them."""
-        if sequence.holds > sequence.tally.preemptions:
-            return False
-        sequence.holds = sequence.tally.preemptions + 1
         if self._under_way >= FETCHES_MAX or self.intake.hangs:
             return False
         self.intake.costs.computed(self.intake.scheduler.report)
@@ -51,7 +48,7 @@ class Fetching:
         if not wanted:
             return False
         self._under_way += 1
-        self._orders.append((sequence, sequence.holds, [*wanted]))
+        self._orders.append((sequence, sequence.tally.preemptions, [*wanted]))
         self._more.set()
         return True
 
@@ -68,8 +65,8 @@ class Fetching:
     async def _fetch(self, sequence: Sequence, number: int, wanted: list[KeptName]) -> None:
         """Have what is wanted, or as much as comes in time; then its prompt is read.
 
-        `number` is of the fetch: one that was preempted may have entered again meanwhile. Of one
-        that has not, blocks go where there is room, as others may wait for them.
+        `number` is of its preemptions: it may have entered again meanwhile. Of one that has not,
+        blocks go where there is room, as others may wait for them.
         """
         scheduler = self.intake.scheduler
 
@@ -87,7 +84,7 @@ class Fetching:
         with anyio.move_on_after(LOAD_S):
             await self.intake.fetch_in_parts(wanted, place, sequence.request.request_id)
         place(int)  # what others have loaded is found as well
-        if sequence.held_back and sequence.holds == number:
+        if sequence.held_back and sequence.tally.preemptions == number:
             sequence.held_back = False
             scheduler.running_set.count_admission(sequence)
         self._under_way -= 1

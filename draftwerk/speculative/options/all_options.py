@@ -49,7 +49,8 @@ def all_options(expects_lengths: bool = True, more: Ordered[Extension] = ()) -> 
 def extensions(cost: StepCost, limits: RoundLimits) -> tuple[Extension, ...]:
     """Return all options; a later one extends what earlier ones have made of a text."""
     forced = partial(forced_text, ChainRoom(cost, limits.pause_s))
-    return promised, adapted, forced, scored_prompt, pooled_prompt, beam_group, blended_prompt
+    reading = forced, scored_prompt, pooled_prompt
+    return promised, recovered, adapted, *reading, beam_group, blended_prompt
 
 
 def check_servable(request: EncodedRequest, sizes: RequestSizes) -> None:
@@ -71,7 +72,14 @@ def promised(factory: SequenceFactory, request: EncodedRequest, text: Sequence) 
         stages=times.stages,
         slo=factory.limits.slo if options.slo is None else options.slo,
         expires_s=times.arrived_s + (options.deadline_s or inf),
+        had_tokens=any(request.committed) or bool(request.ended),
     )
+    return text
+
+
+def recovered(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
+    """A text that was submitted before, to actors that failed, was counted there."""
+    text.tally.entries = int(bool(request.committed))
     return text
 
 
@@ -136,7 +144,7 @@ def beam_group(factory: SequenceFactory, request: EncodedRequest, text: Sequence
 
 
 def blended_prompt(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
-    blend, size = request.blend, factory.pools.blocks.block_size
+    blend, size = request.options.blend, factory.pools.blocks.block_size
     parts = () if blend is None else canonical_parts(blend, len(request.tokens), size)
     if blend is None or not parts:
         return text

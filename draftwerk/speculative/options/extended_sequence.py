@@ -1,12 +1,34 @@
-"""A sequence extended by an option, on top of those that extend it already."""
+"""A sequence extended by an option, on top of those that extend it already.
+
+Options ask each other through `ExtendedSequence`; a plain sequence is never asked.
+"""
 
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from draftwerk.speculative.sequence import Sequence
 
 S = TypeVar("S", bound=Sequence)
+
+
+class ExtendedSequence(Sequence):
+    """A sequence that other options ask how it is planned; these are the answers of a plain one."""
+
+    in_line: ClassVar = True
+    """Whether its tokens are read one after another, as those of another with this beginning."""
+    runs_ahead: ClassVar = True
+    """Whether rounds may be planned while its rows are under way."""
+
+    @property
+    def is_foreseen(self) -> bool:
+        """Whether its next row is the same whatever the row under way finds out."""
+        return True
+
+
+def in_line(sequence: Sequence) -> bool:
+    """Return `ExtendedSequence.in_line` of any sequence."""
+    return not isinstance(sequence, ExtendedSequence) or sequence.in_line
 
 
 def extended(sequence: Sequence, kind: type[S], **own: Any) -> S:

@@ -13,9 +13,10 @@ from typing import ClassVar
 
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import NO_LOAD
+from draftwerk.speculative.options.extended_sequence import ExtendedSequence
 from draftwerk.speculative.rounds import NewSequence, Row, VerifiedRow
 from draftwerk.speculative.row_parts.plain import with_options
-from draftwerk.speculative.sequence import RoundPlan, Sequence, Taken, with_outputs
+from draftwerk.speculative.sequence import RoundPlan, Taken, with_outputs
 
 ROUNDS_OF_OTHERS = 2.0
 """Length of a round with chains at most, in rounds without."""
@@ -56,7 +57,7 @@ class ChainRoom:
 
 
 @dataclass(eq=False)
-class ForcedText(Sequence):
+class ForcedText(ExtendedSequence):
     """A text whose draft the request names; other sources draft nothing."""
 
     _: KW_ONLY

@@ -82,6 +82,8 @@ class Deadlines(SequenceTimes):
     """The promise to its reader."""
     expires_s: float = inf
     """When it fails unless its text has begun by then."""
+    had_tokens: bool = False
+    """Whether its reader was sent tokens of its request before a crash."""
     demoted: bool = False
     """Whether it was put behind others because its first token would be late in any case."""
 

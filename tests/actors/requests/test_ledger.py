@@ -20,8 +20,8 @@ from draftwerk.actors.events.client_events import (
 from draftwerk.actors.messages import Cancel, Closed, RequestEvents, Submit, TokenizerMessage
 from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.actors.requests.ledger import Entry, Ledger
+from draftwerk.actors.requests.suspects import ComputedCount
 from draftwerk.speculative.request import Options
-from draftwerk.speculative.running_set import ComputedCount
 from draftwerk.speculative.sampling import Sampling
 
 

@@ -18,6 +18,7 @@ from draftwerk.cache.memory import CachePools
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
+from draftwerk.speculative.options.service.slo_times import has_begun
 from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.requests.slo import NO_SLO, Deadlines, Slo, SloPolicy
 from draftwerk.speculative.rounds import Decision, Draft, Proposal, Round, Row, Verdict
@@ -234,7 +235,7 @@ class World:
         for wanted in self.wanteds.values():
             sequence = wanted.sequence
             late = sequence.times.expires_s <= self.now_s and not wanted.ending
-            assert not late or sequence.begun, "it waits behind its deadline"
+            assert not late or has_begun(sequence), "it waits behind its deadline"
         self.check()
 
     def plan(self) -> bool:

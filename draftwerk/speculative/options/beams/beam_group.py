@@ -8,12 +8,13 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import SequenceMemory
 from draftwerk.speculative.options.beams.search import SEARCH_ROOM, BeamSearch
 from draftwerk.speculative.options.beams.search_progress import new_progress
+from draftwerk.speculative.options.extended_sequence import ExtendedSequence
 from draftwerk.speculative.rounds import Row, VerifiedRow
-from draftwerk.speculative.sequence import RoundPlan, Sequence, Taken
+from draftwerk.speculative.sequence import RoundPlan, Taken
 
 
 @dataclass(eq=False)
-class BeamGroup(Sequence):
+class BeamGroup(ExtendedSequence):
     """The root of a search: it reads all but the last token of the prompt. The members of the
     search read that, and have the rows from then on."""
 
@@ -32,10 +33,6 @@ class BeamGroup(Sequence):
     @property
     def row_count(self) -> int:
         return self.search.row_count
-
-    @property
-    def steps(self) -> int:
-        return self.search.beams.length_max
 
     def memories(self) -> list[SequenceMemory]:
         return [*super().memories(), *self.search.memories()]
@@ -70,6 +67,7 @@ class BeamGroup(Sequence):
             return super().take(parts, now_s)
         self.times.begin_decode(now_s)
         outcome = self.search.commit(self, parts)
+        self.tally.depth = self.search.beams.length_max
         if outcome is None:
             return Taken()
         self.tally.count(outcome.decision, outcome.draft)

@@ -8,9 +8,10 @@ from draftwerk.speculative.request import EncodedRequest
 
 def check_segments(request: EncodedRequest, sizes: RequestSizes) -> None:
     """Raise RefusedError for a prompt that the pool cannot hold beside its longest segment."""
-    if request.blend is None or not request.blend.spans:
+    blend = request.options.blend
+    if blend is None or not blend.spans:
         return
-    (count, size), spans = sizes.memory.blocks, request.blend.spans
+    (count, size), spans = sizes.memory.blocks, blend.spans
     whole = len(request.tokens) + room(request, sizes)
     longest = max(stop - start for start, stop in spans) + min(spans[0][0], BEGINNING)
     if -(-whole // size) + -(-longest // size) > count:

@@ -8,13 +8,14 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import SequenceMemory
 from draftwerk.speculative.options.blend.blend_step import BlendStep
 from draftwerk.speculative.options.blend.blending import Blending
+from draftwerk.speculative.options.extended_sequence import ExtendedSequence
 from draftwerk.speculative.rounds import Row, VerifiedRow
 from draftwerk.speculative.row_parts.plain import with_options
-from draftwerk.speculative.sequence import RoundPlan, Sequence, Taken
+from draftwerk.speculative.sequence import RoundPlan, Taken
 
 
 @dataclass(eq=False)
-class BlendedPrompt(Sequence):
+class BlendedPrompt(ExtendedSequence):
     """A sequence with segments; it may be of another kind besides."""
 
     _: KW_ONLY
@@ -22,9 +23,9 @@ class BlendedPrompt(Sequence):
     in_line: ClassVar = False
 
     @property
-    def has_another_row(self) -> bool:
+    def is_foreseen(self) -> bool:
         """What its next row is depends on the deviations that come with the verdict."""
-        return super().has_another_row and self.computed >= self.blending.stop
+        return super().is_foreseen and self.computed >= self.blending.stop
 
     def looked_for(self) -> Iterator[tuple[int, ...]]:
         tokens, blending = tuple(self.reusable), self.blending

@@ -14,6 +14,7 @@ from itertools import accumulate
 from math import inf
 from typing import NamedTuple
 
+from draftwerk.speculative.options.extended_sequence import in_line
 from draftwerk.speculative.options.service.lengths import TextLengths, overflows
 from draftwerk.speculative.running_set import RunningSet
 from draftwerk.speculative.sequence import Sequence, entry_blocks, held_blocks
@@ -56,7 +57,7 @@ class Overtaking:
         """Return whether a sequence may start before the first one, which finds no room."""
         if sequence.turn.passes >= PASSES_MAX or first.turn.passed >= PASSED_MAX:
             return False
-        if sequence is first or not sequence.in_line or sequence.row_count != 1:
+        if sequence is first or not in_line(sequence) or sequence.row_count != 1:
             return False
         pool, left = self._running_set.pool, self._left(sequence)
         if pool.blocks_for(len(sequence.tokens) + left) > pool.available:

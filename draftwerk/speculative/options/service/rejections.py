@@ -13,6 +13,7 @@ from draftwerk.speculative.options.service.slo_times import (
     Pace,
     decoding_rows,
     expired,
+    has_begun,
     late_texts,
     may_be_late,
     promise,
@@ -57,7 +58,7 @@ class Rejections:
         due = (
             promise(one).expires_s
             for one in live
-            if promise(one).expires_s < inf and not (one.begun or one.cancelled)
+            if promise(one).expires_s < inf and not (has_begun(one) or one.cancelled)
         )
         return min(due, default=inf)
 

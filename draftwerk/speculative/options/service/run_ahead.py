@@ -3,8 +3,9 @@
 from collections.abc import Collection
 from collections.abc import Sequence as Ordered
 
+from draftwerk.speculative.options.extended_sequence import ExtendedSequence
 from draftwerk.speculative.rounds import Round, Row
-from draftwerk.speculative.running_set import RunningSet
+from draftwerk.speculative.running_set import RunningSet, gives_way
 from draftwerk.speculative.sequence import RoundPlan, Sequence
 
 READ_MAX = 64
@@ -21,8 +22,11 @@ def may_run_ahead(
     urgent sequence and no newcomer may have to wait long for it: else the next round is planned
     behind the verdict.
     """
-    running = running_set.running.values()
-    if running_set.may_preempt or not all(sequence.runs_ahead for sequence in running):
+    first, running = running_set.waiting.first, running_set.running.values()
+    if first is not None and any(gives_way(sequence, first) for sequence in running):
+        return False
+    extended = (sequence for sequence in running if isinstance(sequence, ExtendedSequence))
+    if not all(sequence.runs_ahead for sequence in extended):
         return False
     if sum(read_count(row) for round_, _ in rounds for row in round_.rows) > READ_MAX:
         return False
@@ -30,7 +34,7 @@ def may_run_ahead(
         sequence.memory.reserve_row(len(sequence.tokens) + undecided(sequence, row))
         for round_, members in rounds
         for sequence, row in zip(members, round_.rows, strict=True)
-        if continues(sequence) and sequence.has_another_row
+        if continues(sequence) and has_another_row(sequence)
     )
 
 
@@ -42,6 +46,16 @@ def read_count(row: Row) -> int:
 def continues(sequence: Sequence) -> bool:
     """Return whether a round under way decides its next token, which its next row continues."""
     return sequence.in_flight > 0 and sequence.pending == 0
+
+
+def has_another_row(sequence: Sequence) -> bool:
+    """Return whether a sequence has another row, whatever a round under way decides."""
+    if sequence.cancelled or sequence.ended:
+        return False
+    if isinstance(sequence, ExtendedSequence) and not sequence.is_foreseen:
+        return False
+    # The row under way brings a token at least: behind the last one allowed, a row is in vain.
+    return sequence.pending > 0 or sequence.request.tokens_max - sequence.generated > 1
 
 
 def undecided(sequence: Sequence, before: Row | None) -> int:
@@ -64,7 +78,7 @@ class PlanBehind(RoundPlan):
         self.marks = {"continues": True}
 
     def takes(self, sequence: Sequence) -> bool:
-        return not sequence.in_flight or sequence.has_another_row
+        return not sequence.in_flight or has_another_row(sequence)
 
     def may_read(self, sequence: Sequence) -> bool:
         return True

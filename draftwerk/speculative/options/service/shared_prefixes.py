@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from draftwerk.cache.kinds.recurrent_states import SequenceStates
 from draftwerk.speculative.load.tally import AwaitedPrefix
+from draftwerk.speculative.options.extended_sequence import in_line
 from draftwerk.speculative.sequence import Sequence
 
 SHARED_MIN = 4
@@ -17,7 +18,7 @@ SHARED_MIN = 4
 def awaits_prefix(sequence: Sequence, running: Collection[Sequence]) -> bool:
     """Return whether blocks of a waiting sequence are being computed for one that runs."""
     # Recurrent layers go on from snapshots, and segments lie elsewhere in every prompt.
-    if sequence.memory.part(SequenceStates) is not None or not sequence.in_line:
+    if sequence.memory.part(SequenceStates) is not None or not in_line(sequence):
         return False
     if sequence.turn.awaited is None:
         sequence.turn.awaited = _found(sequence, running)
@@ -36,7 +37,7 @@ def _found(sequence: Sequence, running: Collection[Sequence]) -> AwaitedPrefix |
         other
         for other in running
         if len(other.tokens) - other.computed > 1
-        and other.in_line
+        and in_line(other)
         and other.queue_key <= sequence.queue_key
     ]
     if not ahead:

@@ -63,6 +63,14 @@ def promise(sequence: Text) -> Deadlines:
     return times if isinstance(times, Deadlines) else NO_DEADLINES
 
 
+def has_begun(sequence: Text) -> bool:
+    """Return whether its request has a token: then it is served to its end, whenever that is."""
+    leader = sequence.leader
+    if promise(sequence).had_tokens or (leader is not None and has_begun(leader)):
+        return True
+    return sequence.has_output
+
+
 def slack_rounds(sequence: Text, now_s: float) -> int:
     """Return by how many rounds its first token is due later than one due now."""
     if promise(sequence).due_s == inf:
@@ -102,7 +110,7 @@ def unread_prompt(one: Text, rank: int = 0) -> UnreadPrompt:
     """Return what is left to read of a sequence that reads or waits; of one that was put behind
     others nothing is due."""
     found = 0 if one.memory.block_count else one.turn.found
-    due_s = inf if one.begun or promise(one).demoted else promise(one).due_s
+    due_s = inf if has_begun(one) or promise(one).demoted else promise(one).due_s
     unread = max(1, one.unread - found)
     return UnreadPrompt(due_s, unread, one.planned + found, one.request.priority, rank)
 
@@ -116,14 +124,14 @@ def expired(sequences: Iterable[Text], now_s: float) -> list[Text]:
     """Return one sequence of each request that has no token though its deadline has passed."""
     found: dict[str, Text] = {}
     for one in sequences:
-        if promise(one).expires_s <= now_s and not one.cancelled and not one.begun:
+        if promise(one).expires_s <= now_s and not one.cancelled and not has_begun(one):
             found.setdefault(one.request.request_id, one)
     return list(found.values())
 
 
 def may_be_late(one: Text) -> bool:
     """Return whether a request may be put behind others: once, and if it reads a prompt itself."""
-    return not (one.begun or promise(one).demoted or one.leader is not None)
+    return not (has_begun(one) or promise(one).demoted or one.leader is not None)
 
 
 def late_texts(

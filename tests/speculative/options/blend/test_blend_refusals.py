@@ -15,7 +15,8 @@ OPTIONS = Options(sampling=Sampling())
 def test_a_prompt_and_its_longest_segment_share_the_pool(blocks: int, fits: bool) -> None:
     """13 + 3 tokens take 4 blocks, and a segment of 8 behind the first 2 tokens 3 more."""
     blend = Blend(((2, 10), (10, 12)))
-    request = EncodedRequest(request_id="r", tokens=(1,) * 13, options=OPTIONS, blend=blend)
+    options = Options(sampling=Sampling(), blend=blend)
+    request = EncodedRequest(request_id="r", tokens=(1,) * 13, options=options)
     sizes = RequestSizes(16, 257, MemorySizes(blocks=(blocks, 4)))
     if fits:
         check_segments(request, sizes)

@@ -9,7 +9,8 @@ from draftwerk.speculative.requests.slo import Deadlines
 
 
 def waiting(expires_s: float, begun: bool = False, cancelled: bool = False) -> Any:
-    return SimpleNamespace(times=Deadlines(expires_s=expires_s), begun=begun, cancelled=cancelled)
+    times = Deadlines(expires_s=expires_s)
+    return SimpleNamespace(times=times, leader=None, has_output=begun, cancelled=cancelled)
 
 
 def rejections(*sequences: Any, running: tuple[Any, ...] = ()) -> Rejections:

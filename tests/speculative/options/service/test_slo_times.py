@@ -181,13 +181,13 @@ def test_a_request_without_a_token_ends_at_its_deadline() -> None:
     runs = submit(world)
     decided(world, planned(world))
     waits = submit(world, expires_s=1.0)
-    assert world.scheduler.wakes_s() == 1.0
+    assert world.scheduler.policy.wakes_s() == 1.0
     assert world.scheduler.reject(0.99) == []
     (gone,) = world.scheduler.reject(1.0)
     assert (gone.sequence, gone.retry_after_s, waits.ended) == (waits, 0.0, True)
     assert gone.finish_reason == "deadline_exceeded"
     assert not runs.ended
-    assert world.scheduler.wakes_s() == inf
+    assert world.scheduler.policy.wakes_s() == inf
     assert world.scheduler.reject(2.0) == []
 
 
@@ -197,7 +197,7 @@ def test_a_prompt_that_is_being_read_ends_with_its_verdict() -> None:
     round_ = planned(world)
     (gone,) = world.scheduler.reject(1.5)
     assert gone.sequence is slow and not slow.ended
-    assert world.scheduler.wakes_s() == inf, "it is told of once"
+    assert world.scheduler.policy.wakes_s() == inf, "it is told of once"
     decided(world, round_)
     assert slow.ended and world.scheduler.idle
 
@@ -206,7 +206,7 @@ def test_a_text_that_has_begun_is_finished_whatever_the_time() -> None:
     world = world_of()
     begun = submit(world, expires_s=1.0)
     decided(world, planned(world))
-    assert world.scheduler.wakes_s() == inf
+    assert world.scheduler.policy.wakes_s() == inf
     assert world.scheduler.reject(9.0) == []
     world.scheduler.running_set.preempt(begun)
     assert world.scheduler.reject(9.0) == []
