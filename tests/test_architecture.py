@@ -224,14 +224,21 @@ def top_names(file: str) -> set[str]:
     return {name for name in found if not name.startswith("_")}
 
 
-def source_of(file: str, function: str) -> str:
-    """Return the text of a function and of what it uses of its file; empty if it is not there."""
+@cache
+def texts_of(file: str) -> dict[str, str]:
+    """Return the text of each function and class of a file."""
     source = (ROOT / file).read_text(encoding="utf-8")
-    texts = {
-        node.name: ast.get_source_segment(source, node) or ""
+    lines = source.splitlines()
+    return {
+        node.name: "\n".join(lines[node.lineno - 1 : node.end_lineno])
         for node in ast.parse(source).body
         if isinstance(node, (*FUNCTIONS, ast.ClassDef))
     }
+
+
+def source_of(file: str, function: str) -> str:
+    """Return the text of a function and of what it uses of its file; empty if it is not there."""
+    texts = texts_of(file)
     used, new = set[str](), {function} & texts.keys()
     while new:
         used |= new
