@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
+from math import inf
 
 CostPoint = tuple[float, float]
 """Tokens and milliseconds."""
@@ -11,10 +12,13 @@ SLOPE_PRIOR = 0.01
 """
 
 
-def with_prior(points: list[CostPoint], priors: Sequence[CostPoint]) -> list[CostPoint]:
+def with_prior(
+    points: list[CostPoint], priors: Sequence[CostPoint], tokens_max: float = inf
+) -> list[CostPoint]:
     """Return the points, and the scaled priors of buckets in which there is none.
 
-    A bucket holds the sizes up to that of its prior, from that of the prior before.
+    A bucket holds the sizes up to that of its prior, from that of the prior before. Priors are left
+    out behind the first that a curve to `tokens_max` does not need.
     """
     if not points:
         return [*priors]
@@ -22,7 +26,8 @@ def with_prior(points: list[CostPoint], priors: Sequence[CostPoint]) -> list[Cos
     last = len(priors) - 1
     known = {min(bisect_left(priors, (tokens,)), last) for tokens, _ in points}
     found = [*points]
-    for index, (edge, prior) in enumerate(priors):
+    needed = bisect_left(priors, (tokens_max,)) + 2
+    for index, (edge, prior) in enumerate(priors[:needed]):
         if index not in known:
             found.append((edge, prior * _between(scales, edge)))
     found.sort()

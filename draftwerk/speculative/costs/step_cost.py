@@ -47,6 +47,8 @@ BASE_MIN = 0.1
 cost."""
 REFRESH_STEPS = 8
 """Steps between two updates of the curve."""
+DRAWN_MIN = 40
+"""The curve's least tokens: one text asks for no more, and drawing is a good part of an update."""
 MeasuredStep = tuple[StepLoad | int, float]
 """A step and its milliseconds; a bare number is of tokens with logits, behind no context."""
 
@@ -158,7 +160,7 @@ class StepCost:
     def table(self, tokens_max: int) -> Sequence[float]:
         """Return the cost without context by token count, 0 to at least `tokens_max`."""
         if len(self._curve) <= tokens_max:
-            self._curve = self._drawn(max(tokens_max, 2 * len(self._curve), 255))
+            self._curve = self._drawn(max(tokens_max, 2 * len(self._curve), DRAWN_MIN))
         return self._curve
 
     def check(self) -> None:
@@ -235,7 +237,9 @@ class StepCost:
 
     def _drawn(self, tokens_max: int) -> list[float]:
         points = self._points()
-        return drawn(with_prior(points, self._priors) if self._priors else points, tokens_max)
+        if self._priors:
+            points = with_prior(points, self._priors, tokens_max)
+        return drawn(points, tokens_max)
 
 
 class _Bucket:

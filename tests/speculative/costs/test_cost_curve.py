@@ -33,6 +33,14 @@ def test_a_curve_has_a_value_for_each_size(points: list[tuple[float, float]], mo
     assert all(low <= high + 1e-9 for low, high in pairwise(curve))
 
 
+@given(POINTS, st.integers(1, 100))
+def test_priors_that_are_left_out_change_nothing(
+    points: list[tuple[float, float]], most: int
+) -> None:
+    short, whole = with_prior(points, PRIORS, most), with_prior(points, PRIORS)
+    assert drawn(short, most)[: most + 1] == drawn(whole, most)[: most + 1]
+
+
 def test_it_goes_through_its_points_and_straight_on() -> None:
     curve = drawn([(1.0, 1.0), (3.0, 5.0)], 5)
     assert curve == [1.0, 1.0, 3.0, 5.0, 7.0, 9.0, 11.0]
