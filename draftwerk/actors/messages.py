@@ -4,7 +4,7 @@ import msgspec
 
 from draftwerk.actors.events.client_events import Event, Failed
 from draftwerk.actors.monitoring.sequence_stats import SequenceStats
-from draftwerk.speculative.request import EncodedRequest, EngineRequest
+from draftwerk.speculative.request import EncodedRequest, EngineRequest, OneRequest
 from draftwerk.speculative.requests.client_prompts import Prompt
 from draftwerk.speculative.requests.further_outputs import NOTHING_FURTHER, FurtherOutputs
 from draftwerk.speculative.requests.times import StageTimes
@@ -16,11 +16,8 @@ class ActorMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Base of all messages; the tag makes a logged one self-describing."""
 
 
-class RequestMessage(ActorMessage, frozen=True):
+class RequestMessage(OneRequest, frozen=True, tag=True):
     """A message about one request."""
-
-    request_id: str
-    """The engine's name of a request; unique among live ones."""
 
 
 # --- to the tokenizer --------------------------------------------------------------------------
@@ -65,11 +62,9 @@ CacheMessage = EncodedRequest | Cancel | Decided | Released
 # --- to the detokenizer ---------------------------------------------------------------------------
 
 
-class ChoiceUpdate(msgspec.Struct, frozen=True, kw_only=True):
+class ChoiceUpdate(OneRequest, frozen=True, kw_only=True):
     """The tokens that one round committed to one choice."""
 
-    request_id: str
-    """The engine's name of a request; unique among live ones."""
     choice: int
     """Number of the choice within its request."""
     tokens: tuple[int, ...]

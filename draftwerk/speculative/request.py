@@ -108,11 +108,16 @@ class Options(OptionFields, frozen=True, kw_only=True, omit_defaults=True):
         return self.own_space(space)
 
 
-class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to an engine, whatever its prompt."""
+class OneRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of what concerns one request."""
 
     request_id: str
     """The engine's name of a request; unique among live ones."""
+
+
+class EngineRequest(OneRequest, frozen=True, kw_only=True):
+    """A request to an engine, whatever its prompt."""
+
     options: Options
     """How the request is to be decoded."""
     arrived_s: float | None = None

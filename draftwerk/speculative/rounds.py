@@ -116,14 +116,6 @@ class Draft(Plain, frozen=True):
             depths.append(depths[parent] + 1 if parent >= 0 else 0)
         return depths
 
-    def path_to(self, node: int) -> tuple[int, ...]:
-        """Return the nodes from the root down to `node`; the path to -1 is empty."""
-        path: list[int] = []
-        while node >= 0:
-            path.append(node)
-            node = self.parents[node]
-        return tuple(path[::-1])
-
 
 NO_DRAFT = Draft()
 NO_FEEDBACK = Draft(wants_topk=False, wants_levels=0, followed=False)

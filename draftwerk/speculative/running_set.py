@@ -143,11 +143,7 @@ def gives_way(running: Sequence, first: Sequence) -> bool:
 class RunningSet:
     """Every live sequence: running ones in order of admission, and the queue of waiting ones."""
 
-    def __init__(
-        self,
-        pools: CachePools,
-        stats: SchedulerStats,
-    ) -> None:
+    def __init__(self, pools: CachePools, stats: SchedulerStats) -> None:
         self.pools = pools
         self.pool = pools.blocks
         self.stats = stats

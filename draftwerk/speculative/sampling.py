@@ -8,12 +8,10 @@ comes from a counter, so that the same (seed, branch, position, token) gives the
 key = seed and counter = (token // 4, position, branch, 0); word `token % 4` is the token's.
 """
 
-from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Annotated, Literal
-from zlib import crc32
 
 import msgspec
 from msgspec import Meta
@@ -216,32 +214,3 @@ def gumbel(seed: int, branch: int, position: int, token: int) -> float:
     """Return the noise that is added to the token's log-probability before the argmax."""
     # `log` is not the C library's, whose last bit differs between machines.
     return -log(-log(uniform(seed, branch, position, token)))
-
-
-def path_key(tokens: Sequence[int]) -> int:
-    """Return the `branch` under which a beam search draws what follows these generated tokens.
-
-    Texts of one length draw apart unless their sums agree, one pair in 2**32.
-    """
-    return crc32(array("i", tokens))
-
-
-Gumbels = Callable[[int, int, int, Sequence[int]], list[float]]
-"""(seed, branch, position, tokens) to the noise of each token; a model may bring a faster one."""
-
-
-def gumbels(seed: int, branch: int, position: int, tokens: Sequence[int]) -> list[float]:
-    """Return the noise of several tokens at one position: `gumbel` of each, unrolled for speed."""
-    by_0, by_2 = MULTIPLIERS
-    k0, k1 = seed & MASK, seed >> 32 & MASK
-    # The same for all tokens, which differ in their counters.
-    keys = [(k0 + n * WEYL[0] & MASK, k1 + n * WEYL[1] & MASK) for n in range(ROUNDS)]
-    noise: list[float] = []
-    for token in tokens:
-        c0, c1, c2, c3 = token >> 2, position, branch, 0
-        for key0, key1 in keys:
-            product0, product2 = by_0 * c0, by_2 * c2
-            c0, c2 = product2 >> 32 ^ c1 ^ key0, product0 >> 32 ^ c3 ^ key1
-            c1, c3 = product2 & MASK, product0 & MASK
-        noise.append(-log(-log(((c0, c1, c2, c3)[token & 3] + 0.5) * 2.0**-32)))
-    return noise

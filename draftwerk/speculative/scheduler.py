@@ -177,10 +177,8 @@ class Scheduler:
     def cancel(self, request_id: str, choice: int | None = None) -> None:
         """Forget a request, or one choice of it; a row in flight is released with its verdict."""
         for sequence in [*self.running_set.waiting, *self.running_set.running.values()]:
-            if sequence.request.request_id == request_id and choice in (
-                None,
-                sequence.request.choice,
-            ):
+            request = sequence.request
+            if request.request_id == request_id and choice in (None, request.choice):
                 sequence.cancelled = True
                 if not (sequence.in_flight or sequence.ended):
                     self.running_set.end(sequence)

@@ -41,12 +41,6 @@ class SequenceProgress(msgspec.Struct, frozen=True):
     """Outputs of options."""
 
 
-def with_outputs(progress: SequenceProgress, **outputs: Any) -> SequenceProgress:
-    """Return news with further outputs of an option."""
-    further = msgspec.structs.replace(progress.further, **outputs)
-    return msgspec.structs.replace(progress, further=further)
-
-
 class Taken(NamedTuple):
     """Changes that the rows of a round made to a sequence."""
 

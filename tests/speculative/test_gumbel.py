@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwerk.speculative import sampling as noise
-from draftwerk.speculative.sampling import gumbel, gumbels, philox, uniform
+from draftwerk.speculative.sampling import gumbel, philox, uniform
+from draftwerk.speculative.sources.sequence_noise import gumbels
 
 seeds = st.integers(0, 2**64 - 1)
 words = st.integers(0, 2**32 - 1)

@@ -10,6 +10,7 @@ from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
 from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.load.tally import Tally, origins
+from draftwerk.speculative.options.beams.verified_trees import path_to
 from draftwerk.speculative.request import SequenceRequest
 from draftwerk.speculative.rounds import NO_DRAFT, Decision, Draft, NewSequence, chain
 from draftwerk.speculative.sampling import Sampling
@@ -171,4 +172,4 @@ def test_a_draft_knows_its_children_depths_and_paths():
     draft = Draft((1, 2, 3, 3), (-1, -1, 0, 2), ("x",) * 4)
     assert draft.children() == {(-1, 1): 0, (-1, 2): 1, (0, 3): 2, (2, 3): 3}
     assert draft.depths() == [0, 0, 1, 2]
-    assert [draft.path_to(node) for node in (-1, 1, 3)] == [(), (1,), (0, 2, 3)]
+    assert [path_to(draft, node) for node in (-1, 1, 3)] == [(), (1,), (0, 2, 3)]

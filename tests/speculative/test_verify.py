@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from draftwerk.speculative.options.beams.verified_trees import path_to
 from draftwerk.speculative.rounds import NO_DRAFT, Draft, chain
 from draftwerk.speculative.verify import TreeWalk, accept
 
@@ -44,7 +45,7 @@ def answers_of(draft: Draft, text: list[int], first: int) -> dict[int, int]:
     """Return the target's answers after the last known token and after every node."""
     answers = {first: answer_after(text)}
     for node in range(len(draft.tokens)):
-        path = [draft.tokens[each] for each in draft.path_to(node)]
+        path = [draft.tokens[each] for each in path_to(draft, node)]
         answers[first + node + 1] = answer_after([*text, *path])
     return answers
 
@@ -64,7 +65,7 @@ def decode_with_random_drafts(seed: int) -> int:
         asked = accept(walk, answers_of(draft, text, walk.first))
         assert not asked
         assert [draft.tokens[node] for node in walk.path] == walk.tokens[: len(walk.path)]
-        assert walk.path == [*draft.path_to(walk.node)]
+        assert walk.path == [*path_to(draft, walk.node)]
         assert walk.goes_on == (walk.tokens[-1] != STOP)
         accepted += len(walk.path)
         text += walk.tokens

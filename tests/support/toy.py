@@ -13,7 +13,7 @@ from math import exp, log
 from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.beams.decisions import BeamRules, Candidate
-from draftwerk.speculative.options.beams.sampled import new_beams
+from draftwerk.speculative.options.beams.sampled import new_beams, path_key
 from draftwerk.speculative.options.blend.rules import canonical_parts, choose_positions
 from draftwerk.speculative.protocol.journal import MoveJournal
 from draftwerk.speculative.replies.half_written import ReplyPiece
@@ -34,7 +34,6 @@ from draftwerk.speculative.sampling import (
     choose,
     edited,
     gumbel,
-    path_key,
     philox,
     probabilities,
 )

@@ -4,6 +4,7 @@ import msgspec
 
 from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.speculative.replies.parser import ReplyPart
+from draftwerk.speculative.request import OneRequest
 from draftwerk.speculative.requests.pooling import PoolingOutput
 
 
@@ -38,11 +39,8 @@ class FurtherTexts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 NO_FURTHER_TEXTS = FurtherTexts()
 
 
-class EngineEvent(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+class EngineEvent(OneRequest, frozen=True, tag=True):
     """Base of all events."""
-
-    request_id: str
-    """The engine's name of a request; unique among live ones."""
 
 
 class Started(EngineEvent, frozen=True):

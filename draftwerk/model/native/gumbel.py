@@ -5,18 +5,18 @@ from collections.abc import Sequence
 
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.library import library
-from draftwerk.speculative import sampling as noise
-from draftwerk.speculative.sampling import Gumbels
+from draftwerk.speculative.sources import sequence_noise
+from draftwerk.speculative.sources.sequence_noise import Gumbels
 
 SEED_MASK = 2**64 - 1
 
 
 def fastest() -> Gumbels:
-    """Return the fastest `speculative.sampling.gumbels` that this machine runs."""
+    """Return the fastest `sequence_noise.gumbels` that this machine runs."""
     try:
         library()
     except NativeUnavailable:
-        return noise.gumbels
+        return sequence_noise.gumbels
     return gumbels
 
 

@@ -18,7 +18,7 @@ from draftwerk.speculative.sources.store import OutputStores
 from draftwerk.speculative.sources.tree import NODES_MAX
 
 if TYPE_CHECKING:
-    from draftwerk.speculative.sampling import Gumbels
+    from draftwerk.speculative.sources.sequence_noise import Gumbels
 
 DEPTH_MIN = 4
 """Least tokens in a path; the most follow what is accepted."""

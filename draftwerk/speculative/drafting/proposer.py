@@ -22,7 +22,7 @@ from draftwerk.speculative.sources.store import OutputStores
 from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
 
 if TYPE_CHECKING:
-    from draftwerk.speculative.sampling import Gumbels
+    from draftwerk.speculative.sources.sequence_noise import Gumbels
 
 REPORTS_AT_ONCE = 4
 """Steps whose costs are learnt together."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
-from draftwerk.speculative.sequence import Sequence
+from msgspec.structs import replace
+
+from draftwerk.speculative.sequence import Sequence, SequenceProgress
 
 S = TypeVar("S", bound=Sequence)
 
@@ -24,6 +26,12 @@ class ExtendedSequence(Sequence):
     def is_foreseen(self) -> bool:
         """Whether its next row is the same whatever the row under way finds out."""
         return True
+
+
+def with_outputs(progress: SequenceProgress, **outputs: Any) -> SequenceProgress:
+    """Return news with further outputs of an option."""
+    further = replace(progress.further, **outputs)
+    return replace(progress, further=further)
 
 
 def in_line(sequence: Sequence) -> bool:

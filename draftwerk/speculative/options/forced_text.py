@@ -13,10 +13,10 @@ from typing import ClassVar
 
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.costs.work import NO_LOAD
-from draftwerk.speculative.options.extended_sequence import ExtendedSequence
+from draftwerk.speculative.options.extended_sequence import ExtendedSequence, with_outputs
 from draftwerk.speculative.rounds import NewSequence, Row, VerifiedRow
 from draftwerk.speculative.row_parts.plain import with_options
-from draftwerk.speculative.sequence import RoundPlan, Taken, with_outputs
+from draftwerk.speculative.sequence import RoundPlan, Taken
 
 ROUNDS_OF_OTHERS = 2.0
 """Length of a round with chains at most, in rounds without."""

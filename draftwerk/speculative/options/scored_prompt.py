@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from draftwerk.speculative.options.extended_sequence import with_outputs
 from draftwerk.speculative.requests.further_outputs import ScoredTokens
 from draftwerk.speculative.rounds import Row, VerifiedRow
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
@@ -11,7 +12,6 @@ from draftwerk.speculative.sequence import (
     Sequence,
     SequenceProgress,
     Taken,
-    with_outputs,
 )
 
 

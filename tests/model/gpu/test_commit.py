@@ -21,6 +21,7 @@ from draftwerk.model.step.presampled import Presampled, RoundRequests
 from draftwerk.model.step.row_walk import RowPlan, RowWalk, packed_tree, path_moves
 from draftwerk.model.step.sequences import CachedSequence as Known
 from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.speculative.options.beams.verified_trees import path_to
 from draftwerk.speculative.rounds import Draft
 from draftwerk.speculative.row_parts.feedback import HeadNode
 from draftwerk.speculative.sampling import Sampling
@@ -82,7 +83,7 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
         plans.append(RowPlan(index, row, known, draft, first, PAGE))
         # Right down to the last node, and elsewhere by chance.
         own = [rng.randrange(40) for _ in range(len(draft.tokens) + 1)]
-        for node in draft.path_to(len(draft.tokens) - 1):
+        for node in path_to(draft, len(draft.tokens) - 1):
             own[draft.parents[node] + 1] = draft.tokens[node]
         answers += own
         expected.append(walked(plans[-1], own))

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from draftwerk.model.native.gumbel import fastest, gumbels
 from draftwerk.model.native.pool import Pool
-from draftwerk.speculative import sampling as noise
+from draftwerk.speculative.sources import sequence_noise as noise
 
 
 @settings(max_examples=60, deadline=None)

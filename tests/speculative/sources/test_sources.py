@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftwerk.speculative.row_parts.feedback import LOSS_NATS, TokenTopK
-from draftwerk.speculative.sampling import Sampling, choose, gumbels
+from draftwerk.speculative.sampling import Sampling, choose
 from draftwerk.speculative.sources import recycle
 from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance
 from draftwerk.speculative.sources.ngram import NgramSource
@@ -16,7 +16,7 @@ from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.prediction import PredictionSource
 from draftwerk.speculative.sources.recycle import RANKS, WIDTHS, RecycleSource, Successors
 from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
-from draftwerk.speculative.sources.sequence_noise import GREEDY, SequenceNoise
+from draftwerk.speculative.sources.sequence_noise import GREEDY, SequenceNoise, gumbels
 from draftwerk.speculative.sources.suffix import SuffixSource
 from draftwerk.speculative.sources.tree import DraftSource, DraftTree
 

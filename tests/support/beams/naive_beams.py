@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from math import exp, inf, log
 
 from draftwerk.speculative.options.beams.decisions import BeamRules, Candidate
-from draftwerk.speculative.sampling import gumbel, path_key
+from draftwerk.speculative.options.beams.sampled import path_key
+from draftwerk.speculative.sampling import gumbel
 
 NOTHING = -1e9
 

@@ -9,7 +9,7 @@ from draftwerk.model.step.backend import Backend
 from draftwerk.model.step.row_walk import RowPlan, RowWalk
 from draftwerk.model.step.target_runner import StepOption, StepProgress
 from draftwerk.model.text.grammar import BadGrammar
-from draftwerk.speculative.sampling import path_key
+from draftwerk.speculative.options.beams.sampled import path_key
 
 CandidateRequests = list[tuple[SamplingRequest, int] | None]
 

@@ -7,11 +7,21 @@ score is the largest of those that begin with it, so a beam of `width` finds the
 drawn under the condition that the largest is its parent's.
 """
 
+from array import array
 from collections.abc import Sequence
 from math import exp, inf, log, log1p
+from zlib import crc32
 
 from draftwerk.speculative.options.beams.decisions import BeamRules, Beams, Candidate, Hypothesis
-from draftwerk.speculative.sampling import gumbel, path_key
+from draftwerk.speculative.sampling import gumbel
+
+
+def path_key(tokens: Sequence[int]) -> int:
+    """Return the `branch` under which a beam search draws what follows these generated tokens.
+
+    Texts of one length draw apart unless their sums agree, one pair in 2**32.
+    """
+    return crc32(array("i", tokens))
 
 
 class SampledBeams(Beams):

@@ -28,7 +28,12 @@ from draftwerk.speculative.options.beams.members import (
 )
 from draftwerk.speculative.options.beams.steps import BeamPosition, take_steps, with_known
 from draftwerk.speculative.options.beams.text_snapshots import TextSnapshots
-from draftwerk.speculative.options.beams.verified_trees import as_one_row, path_origins, seen
+from draftwerk.speculative.options.beams.verified_trees import (
+    as_one_row,
+    path_origins,
+    path_to,
+    seen,
+)
 from draftwerk.speculative.rounds import Row, VerifiedRow
 from draftwerk.speculative.row_parts.beam_rows import Branch, Seen
 from draftwerk.speculative.row_parts.row_options import RowOptions
@@ -231,7 +236,7 @@ class BeamSearch:
         for hypothesis, (tip, position, known) in zip(survivors, positions, strict=True):
             number, node = position or tip
             parent, first = old[number], number not in taken
-            path = parts[number].draft.path_to(node)
+            path = path_to(parts[number].draft, node)
             if parent.state is not None:
                 path, known = (), ()
             taken.add(number)

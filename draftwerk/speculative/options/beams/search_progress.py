@@ -7,9 +7,10 @@ import msgspec
 from draftwerk.speculative.load.tally import Tally
 from draftwerk.speculative.options.beams.decisions import Hypothesis
 from draftwerk.speculative.options.beams.search import BeamSearch
+from draftwerk.speculative.options.extended_sequence import with_outputs
 from draftwerk.speculative.requests.further_outputs import FurtherOutputs
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
-from draftwerk.speculative.sequence import Sequence, SequenceProgress, with_outputs
+from draftwerk.speculative.sequence import Sequence, SequenceProgress
 
 
 def new_progress(search: BeamSearch, root: Sequence) -> list[SequenceProgress]:

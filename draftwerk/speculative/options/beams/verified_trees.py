@@ -10,6 +10,15 @@ from draftwerk.speculative.rounds import Decision, Draft, VerifiedRow
 from draftwerk.speculative.row_parts.beam_rows import Seen
 
 
+def path_to(draft: Draft, node: int) -> tuple[int, ...]:
+    """Return the nodes of a draft from the root down to `node`; the path to -1 is empty."""
+    path: list[int] = []
+    while node >= 0:
+        path.append(node)
+        node = draft.parents[node]
+    return tuple(path[::-1])
+
+
 def seen(members: Sequence[Member], parts: Sequence[VerifiedRow], count_max: int) -> Iterator[Seen]:
     """Yield the best candidates after each token, for the draft sources."""
     for member, (_, decision, draft) in zip(members, parts, strict=True):
@@ -24,7 +33,7 @@ def path_origins(parts: Sequence[VerifiedRow], tip: TreePosition) -> tuple[str, 
     """Return where the tokens of the path above `tip` came from, and the one after it."""
     number, node = tip
     draft = parts[number].draft
-    path = draft.path_to(node)
+    path = path_to(draft, node)
     return origins(Decision(tokens=(0,) * (len(path) + 1), path=path), draft)
 
 
@@ -34,7 +43,7 @@ def as_one_row(parts: Sequence[VerifiedRow], tip: TreePosition) -> VerifiedRow:
     before = sum(len(part.draft.tokens) for part in parts[:number])
     return VerifiedRow(
         parts[number].row,
-        Decision(path=tuple(before + each for each in parts[number].draft.path_to(node))),
+        Decision(path=tuple(before + each for each in path_to(parts[number].draft, node))),
         Draft(
             tuple(token for part in parts for token in part.draft.tokens),
             (),

@@ -10,8 +10,8 @@ from draftwerk.model.draft_head import head_windows
 from draftwerk.model.step.layer_heads import block_layers
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.row_parts.feedback import LOSS_NATS, HeadNode
-from draftwerk.speculative.sampling import Sampling, gumbels
-from draftwerk.speculative.sources.sequence_noise import SHARPNESS
+from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.sources.sequence_noise import SHARPNESS, gumbels
 from tests.support.dflash_models import BLOCK, HEAD, SECOND, DFlashOracle
 from tests.support.head_drafting import Drafting, accepted, best_path, chain_of, texts
 from tests.support.model_driver import Driver
