@@ -10,7 +10,7 @@ namespace {
 using native::ByteSums;
 using stored_kernel::Kernels;
 
-// Fewer rows do not pay for AMX's way through memory (an Emerald Rapids).
+// Fewer rows do not pay for AMX's way through memory (an Emerald Rapids, with two threads).
 constexpr int TILED_ROWS_MIN = 25;
 
 const Kernels &kernels(Kind kind) {

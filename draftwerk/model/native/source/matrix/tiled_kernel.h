@@ -2,6 +2,8 @@
 // floats, of stored_kernel.h.
 #pragma once
 
+#include <algorithm>
+
 #include "matrix/readings.h"
 
 namespace stored_kernel {
@@ -15,107 +17,177 @@ struct TiledRows {
     int count;
 };
 
-// Weights are widened to signed bytes, eight groups of inputs at a time; the integers come back by
-// way of memory.
+// Weights are widened to signed bytes, a few groups of inputs of a few panels at a time: those, the
+// integers that come back by way of memory, and the rows are then in the L1 cache together. Of a
+// unit with integer scales all groups at once, so that its sums stay in registers.
 template <Kind KIND>
 class TiledProduct {
     using Of = Layout<KIND>;
     using Read = Reading<KIND>;
-    static constexpr int GROUPS = Of::INPUTS / BLOCK, AT_ONCE = 8, UNITS = AT_ONCE / GROUPS;
     static_assert(Read::SUMS == 1, "two tile products a group are slower than vectors");
-    static constexpr size_t LINE_FLOATS = amx::WORD_BYTES / sizeof(float);
+    static constexpr bool HAS_LOW = Read::SCALED && Read::MINIMA > 0;
+    static constexpr int GROUPS = Of::INPUTS / BLOCK, AT_ONCE = Read::SCALED ? GROUPS : 2;
+    static constexpr int WIDE = Read::SCALED ? 1 : TILE / PANEL_COLUMNS, PARTS = AT_ONCE * WIDE;
+    static constexpr int ROWS = Read::SCALED ? 8 : 4;       // whose sums are in registers
 
-    alignas(64) uint8_t weights_[AT_ONCE][8][amx::WORD_BYTES];    // by group and word
-    alignas(64) int32_t sums_[AT_ONCE][amx::ROWS][LINE_FLOATS];
-    Floats scales_[AT_ONCE], minima_[AT_ONCE], d_, dmin_;
+    const TiledRows &rows_;
+    const StoredTile &tile_;
+    const uint8_t *const next_;
+    float *const out_;
+    // Of the next tile, for each pass over a few rows.
+    const int lines_a_pass_ = 1 + Of::LINES * AT_ONCE / GROUPS / (rows_.count / ROWS);
+    int first_panel_ = 0, panels_ = 0;
+    // By group and panel.
+    alignas(64) uint8_t weights_[PARTS][8][amx::WORD_BYTES];
+    alignas(64) int32_t sums_[PARTS][amx::ROWS][PANEL_COLUMNS];
+    Floats scales_[PARTS], minima_[PARTS], d_, dmin_;
 
-    // A unit, as the one at `first` of these groups.
-    void read(const uint8_t *at, const uint8_t *halves, int first) {
-        const typename Read::Scales scales(at);
+    // Group G of a unit, as number `at` of those at once.
+    template <int G>
+    void read(int unit, int at) {
+        for (int panel = 0; panel < panels_; panel++) {
+            const uint8_t *data = tile_.data + (first_panel_ + panel) * tile_.panel_bytes;
+            const uint8_t *lines = data + unit_at<Of>(unit), *halves = data + halves_at<Of>(unit);
+            const int to = at * panels_ + panel;
+            repeat<8>([&](auto t) INLINED {
+                const Ints word = Read::template word<G, decltype(t)::value>(lines);
+                native::store(weights_[to][t], native::subtract_bytes(word, Read::CENTRE));
+            });
+            if constexpr (!Read::SCALED) {
+                scales_[to] = Read::template d<G>(lines, halves);
+                if constexpr (Read::MINIMA > 0) minima_[to] = Read::m(lines);
+            }
+        }
+    }
+    // The integer scales of a unit of one panel.
+    void read_scales(int unit) {
+        const uint8_t *data = tile_.data + first_panel_ * tile_.panel_bytes;
+        const uint8_t *lines = data + unit_at<Of>(unit);
+        const typename Read::Scales scales(lines);
         repeat<GROUPS>([&](auto g) INLINED {
             constexpr int G = decltype(g)::value;
-            repeat<8>([&](auto t) INLINED {
-                const Ints word = Read::template word<G, decltype(t)::value>(at);
-                native::store(weights_[first + G][t], native::subtract_bytes(word, Read::CENTRE));
+            scales_[G] = native::to_floats(scales.template scale<G, 0>());
+            if constexpr (HAS_LOW) minima_[G] = native::to_floats(scales.template minimum<G, 0>());
+        });
+        d_ = Read::d_of(lines, data + halves_at<Of>(unit));
+        if constexpr (HAS_LOW) dmin_ = Read::dmin(lines);
+    }
+
+    // Fetches lines `first` .. `last` of the next tile's panel, of those that stand where a panel's
+    // groups from `group` on do: spread over the rows, because memory has a pace.
+    void fetch(int panel, int group, int first, int last) const {
+        if (!next_) return;
+        const uint8_t *next = next_ + panel * tile_.panel_bytes;
+        const int unit = group / GROUPS;
+        if (Of::PAIRED && first == 0) native::prefetch(next + halves_at<Of>(unit));
+        const uint8_t *from = next + unit_at<Of>(unit) + group % GROUPS * Of::LINES / GROUPS * LINE;
+        for (int i = first; i < last; i++) native::prefetch(from + i * LINE);
+    }
+
+    // What COUNT rows from `row` on, whose bytes are at `x`, have of `groups` groups of MANY panels.
+    template <int COUNT, int MANY>
+    [[gnu::always_inline]] inline void add_rows(const uint8_t *x, int row, int panel, int groups) {
+        Floats sums[COUNT][MANY], low[COUNT][MANY];
+        float *out = out_ + row * TILE + (first_panel_ + panel) * PANEL_COLUMNS;
+        auto each = [&](auto what) INLINED {
+            repeat<COUNT>([&](auto r) INLINED {
+                repeat<MANY>([&](auto p) INLINED {
+                    what(sums[r][p], low[r][p], out + r * TILE + p * PANEL_COLUMNS);
+                });
             });
-            if constexpr (Read::SCALED) {
-                scales_[first + G] = native::to_floats(scales.template scale<G, 0>());
-                if constexpr (Read::MINIMA > 0) {
-                    minima_[first + G] = native::to_floats(scales.template minimum<G, 0>());
-                }
-            } else {
-                scales_[first + G] = Read::template d<G>(at, halves);
-                if constexpr (Read::MINIMA > 0) minima_[first + G] = Read::m(at);
-            }
+        };
+        each([&](Floats &sum, Floats &low, const float *out) INLINED {
+            sum = Read::SCALED ? native::broadcast(0.0f) : native::load(out);
+            low = native::broadcast(0.0f);
         });
-        if constexpr (Read::SCALED) d_ = Read::d_of(at, halves);
-        if constexpr (Read::SCALED && Read::MINIMA > 0) dmin_ = Read::dmin(at);
+        auto add = [&](int g, int at) INLINED {
+            Floats scales[MANY], minima[MANY];
+            repeat<MANY>([&](auto p) INLINED {
+                scales[p] = scales_[at + p];
+                if constexpr (Read::MINIMA > 0) minima[p] = minima_[at + p];
+            });
+            repeat<COUNT>([&](auto r) INLINED {
+                const auto *of = reinterpret_cast<const StoredGroup *>(x + r * rows_.stride) + g;
+                const Floats scale = native::broadcast(of->scale);
+                const Floats weighed = native::broadcast(of->weighed);
+                repeat<MANY>([&](auto p) INLINED {
+                    const Ints whole = native::load_ints(sums_[at + p][row + r]);
+                    const Floats total = native::multiply(native::to_floats(whole), scales[p]);
+                    sums[r][p] = native::fma(total, scale, sums[r][p]);
+                    if constexpr (Read::MINIMA > 0) {
+                        Floats &to = HAS_LOW ? low[r][p] : sums[r][p];
+                        to = native::fma(minima[p], weighed, to);
+                    }
+                });
+            });
+        };
+        if constexpr (Read::SCALED) {
+            repeat<AT_ONCE>([&](auto g) INLINED { add(g, g); });
+        } else {
+            for (int g = 0; g < groups; g++) add(g, panel + g * panels_);
+        }
+        each([&](Floats sum, Floats low, float *out) INLINED {
+            if constexpr (Read::SCALED) sum = native::fma(sum, d_, native::load(out));
+            if constexpr (HAS_LOW) {
+                sum = native::fma(native::subtract(native::broadcast(0.0f), low), dmin_, sum);
+            }
+            native::store(out, sum);
+        });
     }
 
-    // Row `row`, whose first group is `x`, of one unit with integer scales.
-    Floats scaled(const StoredGroup *x, int row, Floats sum) const {
-        Floats part = native::broadcast(0.0f), low = part;
-        repeat<AT_ONCE>([&](auto g) INLINED {
-            const Floats total = native::multiply(sum_of(g, row), scales_[g]);
-            part = native::fma(total, native::broadcast(x[g].scale), part);
-            if constexpr (Read::MINIMA > 0) {
-                low = native::fma(minima_[g], native::broadcast(x[g].weighed), low);
-            }
-        });
-        sum = native::fma(part, d_, sum);
-        if constexpr (Read::MINIMA == 0) return sum;
-        return native::fma(native::subtract(native::broadcast(0.0f), low), dmin_, sum);
+    // The products of `groups` groups that were read, `first` the first of them.
+    void add(int first, int groups) {
+        const uint8_t *x = rows_.data + first * sizeof(StoredGroup);
+        amx::multiply(rows_.count, reinterpret_cast<const int8_t *>(x), rows_.stride,
+                      sizeof(StoredGroup), weights_[0][0], groups, panels_, sums_[0][0]);
+        if (panels_ == WIDE) return add_panels<WIDE>(x, 0, first, groups);
+        for (int panel = 0; panel < panels_; panel++) add_panels<1>(x, panel, first, groups);
     }
-    Floats plain(const StoredGroup *x, int row, int groups, Floats sum) const {
-        for (int g = 0; g < groups; g++) {
-            const Floats whole = native::multiply(sum_of(g, row), scales_[g]);
-            sum = native::fma(whole, native::broadcast(x[g].scale), sum);
-            if constexpr (Read::MINIMA > 0) {
-                sum = native::fma(minima_[g], native::broadcast(x[g].weighed), sum);
+    template <int MANY>
+    void add_panels(const uint8_t *x, int panel, int first, int groups) {
+        const int lines = Of::LINES * groups / GROUPS;
+        int row = 0, line = 0;
+        for (; row + ROWS <= rows_.count; row += ROWS, line += lines_a_pass_) {
+            for (int p = 0; p < MANY; p++) {
+                fetch(first_panel_ + panel + p, first, line, std::min(lines, line + lines_a_pass_));
             }
+            add_rows<ROWS, MANY>(x + row * rows_.stride, row, panel, groups);
         }
-        return sum;
-    }
-    Floats sum_of(int group, int row) const {
-        return native::to_floats(native::load_ints(sums_[group][row]));
+        for (; row < rows_.count; row++) {
+            add_rows<1, MANY>(x + row * rows_.stride, row, panel, groups);
+        }
     }
 
-    // out[r][16] += the rows' products with `now` units behind `unit`.
-    void add(const amx::Tiles &tiles, const TiledRows &rows, int unit, int now,
-             const uint8_t *panel, const uint8_t *next, float *out) {
-        for (int i = 0; i < now; i++) {
-            const size_t begin = unit_at<Of>(unit + i), halves = halves_at<Of>(unit + i);
-            read(panel + begin, panel + halves, i * GROUPS);
-            if (!next) continue;
-            if (Of::PAIRED && (unit + i) % 2 == 0) native::prefetch(next + halves);
-            for (int j = 0; j < Of::LINES; j++) native::prefetch(next + begin + j * LINE);
+    // So many units from `unit` on, one where it has several groups.
+    void add_units(int unit, int count) {
+        if constexpr (Read::SCALED) read_scales(unit);
+        if constexpr (GROUPS == 1) {
+            for (int at = 0; at < count; at++) read<0>(unit + at, at);
+            return add(unit, count);
         }
-        const uint8_t *groups = rows.data + unit * GROUPS * sizeof(StoredGroup);
-        tiles.multiply(reinterpret_cast<const int8_t *>(groups), rows.stride, sizeof(StoredGroup),
-                       weights_[0][0], now * GROUPS, sums_[0][0]);
-        for (int r = 0; r < rows.count; r++, out += TILE, groups += rows.stride) {
-            const auto *x = reinterpret_cast<const StoredGroup *>(groups);
-            const Floats sum = native::load(out);
-            if constexpr (Read::SCALED) native::store(out, scaled(x, r, sum));
-            else native::store(out, plain(x, r, now * GROUPS, sum));
-        }
+        repeat<GROUPS / std::min(AT_ONCE, GROUPS)>([&](auto part) {
+            constexpr int FIRST = part * AT_ONCE;
+            repeat<std::min(AT_ONCE, GROUPS)>([&](auto at) { read<FIRST + at>(unit, at); });
+            add(unit * GROUPS + FIRST, AT_ONCE);
+        });
     }
 
   public:
-    // The panels of a tile take turns, so that what they share of the rows is near.
-    void multiply(const TiledRows &rows, int k, const StoredTile &tile, const uint8_t *next,
-                  float *out) {
-        const amx::Tiles tiles(rows.count);
-        const int units = (k + Of::INPUTS - 1) / Of::INPUTS;
-        for (int i = 0; i < rows.count * TILE; i += native::LANES) {
-            native::store(out + i, native::broadcast(0.0f));
+    TiledProduct(const TiledRows &rows, const StoredTile &tile, const uint8_t *next, float *out)
+        : rows_(rows), tile_(tile), next_(next), out_(out) {}
+
+    void multiply(int k) {
+        constexpr int STEP = GROUPS == 1 ? AT_ONCE : 1;
+        amx::use_rows(rows_.count);
+        for (int i = 0; i < rows_.count * TILE; i += native::LANES) {
+            native::store(out_ + i, native::broadcast(0.0f));
         }
-        for (int unit = 0; unit < units; unit += UNITS) {
-            const int now = units - unit < UNITS ? units - unit : UNITS;
-            for (int panel = 0; panel * PANEL_COLUMNS < tile.count; panel++) {
-                const size_t offset = panel * tile.panel_bytes;
-                add(tiles, rows, unit, now, tile.data + offset, next ? next + offset : nullptr,
-                    out + panel * PANEL_COLUMNS);
+        const int units = (k + Of::INPUTS - 1) / Of::INPUTS;
+        const int panels = (tile_.count + PANEL_COLUMNS - 1) / PANEL_COLUMNS;
+        for (int unit = 0; unit < units; unit += STEP) {
+            for (first_panel_ = 0; first_panel_ < panels; first_panel_ += WIDE) {
+                panels_ = std::min(WIDE, panels - first_panel_);
+                add_units(unit, std::min(STEP, units - unit));
             }
         }
     }
@@ -124,8 +196,7 @@ class TiledProduct {
 template <Kind KIND>
 void multiply_tiled(const TiledRows &rows, int k, const StoredTile &tile, const uint8_t *next,
                     float *out) {
-    TiledProduct<KIND> product;
-    product.multiply(rows, k, tile, next, out);
+    TiledProduct<KIND>(rows, tile, next, out).multiply(k);
 }
 
 }  // namespace stored_kernel

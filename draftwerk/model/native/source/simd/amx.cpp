@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr int TILE_ROWS = 16, GROUP_WORDS = 8;
+constexpr int TILE_ROWS = 16, GROUP_WORDS = 8, HALF_SUMS = TILE_ROWS * 16;
 constexpr unsigned AMX_TILE = 1u << 24, AMX_INT8 = 1u << 25;
 constexpr long REQUEST_PERMISSION = 0x1023, TILE_DATA = 18;     // ARCH_REQ_XCOMP_PERM
 
@@ -23,8 +23,12 @@ struct alignas(64) Palette {
     uint8_t rows[16] = {};
 };
 
-// Tiles by number: sums of the first and of the second sixteen rows, those rows, and weights.
-enum { SUMS, MORE_SUMS, INPUTS, MORE_INPUTS, WEIGHTS };
+// Tiles by number: sixteen rows of inputs and those behind them; and, for steps that take turns,
+// weights, and sums of the one and of the other rows.
+enum { INPUTS, MORE_INPUTS, WEIGHTS, OTHER_WEIGHTS, SUMS, MORE_SUMS, OTHER_SUMS, MORE_OTHER_SUMS };
+
+// The rows that this thread's tiles have, 0 without tiles.
+thread_local int configured_rows = 0;
 
 template <int TILE>
 WITH_AMX inline void load(const void *from, size_t stride) {
@@ -44,21 +48,46 @@ WITH_AMX inline void products() {
 WITH_AMX void configure(const Palette &palette) {
     asm volatile("ldtilecfg %0" : : "m"(palette));
 }
-WITH_AMX void release() { asm volatile("tilerelease"); }
+WITH_AMX void release_tiles() { asm volatile("tilerelease"); }
 
-WITH_AMX void multiply_groups(const int8_t *from, size_t stride, size_t step,
-                              const uint8_t *weights, int count, bool is_wide, int32_t *sums) {
-    for (int group = 0; group < count; group++, from += step) {
-        load<WEIGHTS>(weights, amx::WORD_BYTES);
+// One group's words of one panel, and meanwhile the sums of the step before to memory: a product
+// and the store of its own sums wait for each other.
+template <bool IS_WIDE, int BY, int TO, int MORE_TO, int BEFORE, int MORE_BEFORE>
+WITH_AMX inline void step(const uint8_t *weights, int32_t *before) {
+    load<BY>(weights, amx::WORD_BYTES);
+    products<TO, INPUTS, BY>();
+    if (before) store<BEFORE>(before);
+    if (!IS_WIDE) return;
+    products<MORE_TO, MORE_INPUTS, BY>();
+    if (before) store<MORE_BEFORE>(before + HALF_SUMS);
+}
+
+template <bool IS_WIDE>
+WITH_AMX void multiply_groups(const int8_t *from, size_t stride, size_t step_bytes,
+                              const uint8_t *weights, int count, int panels, int32_t *sums) {
+    bool is_other = false;
+    int32_t *before = nullptr;
+    for (int group = 0; group < count; group++, from += step_bytes) {
         load<INPUTS>(from, stride);
-        products<SUMS, INPUTS, WEIGHTS>();
-        if (is_wide) {
-            load<MORE_INPUTS>(from + TILE_ROWS * stride, stride);
-            products<MORE_SUMS, MORE_INPUTS, WEIGHTS>();
+        if (IS_WIDE) load<MORE_INPUTS>(from + TILE_ROWS * stride, stride);
+        for (int panel = 0; panel < panels; panel++) {
+            if (is_other) {
+                step<IS_WIDE, OTHER_WEIGHTS, OTHER_SUMS, MORE_OTHER_SUMS, SUMS, MORE_SUMS>(weights,
+                                                                                           before);
+            } else {
+                step<IS_WIDE, WEIGHTS, SUMS, MORE_SUMS, OTHER_SUMS, MORE_OTHER_SUMS>(weights,
+                                                                                     before);
+            }
+            is_other = !is_other, before = sums;
+            weights += GROUP_WORDS * amx::WORD_BYTES, sums += 2 * HALF_SUMS;
         }
-        store<SUMS>(sums);
-        if (is_wide) store<MORE_SUMS>(sums + TILE_ROWS * 16);
-        weights += GROUP_WORDS * amx::WORD_BYTES, sums += amx::ROWS * 16;
+    }
+    if (is_other) {
+        store<SUMS>(before);
+        if (IS_WIDE) store<MORE_SUMS>(before + HALF_SUMS);
+    } else {
+        store<OTHER_SUMS>(before);
+        if (IS_WIDE) store<MORE_OTHER_SUMS>(before + HALF_SUMS);
     }
 }
 
@@ -83,24 +112,32 @@ bool amx::available() {
     return is_there;
 }
 
-amx::Tiles::Tiles(int rows) : rows_(rows) {
+void amx::use_rows(int rows) {
+    if (rows == configured_rows) return;
     Palette palette;
     auto shape = [&](int tile, int rows, int bytes) {
         palette.rows[tile] = static_cast<uint8_t>(rows);
         palette.row_bytes[tile] = static_cast<uint16_t>(bytes);
     };
-    int first = std::min(rows, TILE_ROWS), more = rows - first;
-    shape(SUMS, first, WORD_BYTES), shape(INPUTS, first, 4 * GROUP_WORDS);
-    if (more) shape(MORE_SUMS, more, WORD_BYTES), shape(MORE_INPUTS, more, 4 * GROUP_WORDS);
-    shape(WEIGHTS, GROUP_WORDS, WORD_BYTES);
+    const int first = std::min(rows, TILE_ROWS), more = rows - first;
+    shape(INPUTS, first, 4 * GROUP_WORDS);
+    if (more) shape(MORE_INPUTS, more, 4 * GROUP_WORDS);
+    for (int tile : {WEIGHTS, OTHER_WEIGHTS}) shape(tile, GROUP_WORDS, WORD_BYTES);
+    for (int tile : {SUMS, OTHER_SUMS}) shape(tile, first, WORD_BYTES);
+    for (int tile : {MORE_SUMS, MORE_OTHER_SUMS}) if (more) shape(tile, more, WORD_BYTES);
     configure(palette);
+    configured_rows = rows;
 }
 
-amx::Tiles::~Tiles() { release(); }
+void amx::release() {
+    if (configured_rows) release_tiles();
+    configured_rows = 0;
+}
 
-void amx::Tiles::multiply(const int8_t *rows, size_t stride, size_t step, const uint8_t *weights,
-                          int count, int32_t *sums) const {
-    multiply_groups(rows, stride, step, weights, count, rows_ > TILE_ROWS, sums);
+void amx::multiply(int rows, const int8_t *from, size_t stride, size_t step,
+                   const uint8_t *weights, int count, int panels, int32_t *sums) {
+    (rows > TILE_ROWS ? multiply_groups<true> : multiply_groups<false>)(from, stride, step, weights,
+                                                                        count, panels, sums);
 }
 
 void amx::multiply_again(long rounds) {
@@ -110,7 +147,8 @@ void amx::multiply_again(long rounds) {
     }
     configure(palette);
     run_products(rounds);
-    release();
+    release_tiles();
+    configured_rows = 0;
 }
 long amx::round_size() { return available() ? 4 * TILE_ROWS * 16 * WORD_BYTES : 0; }
 
@@ -119,8 +157,8 @@ long amx::round_size() { return available() ? 4 * TILE_ROWS * 16 * WORD_BYTES : 
 void amx::multiply_again(long) {}
 long amx::round_size() { return 0; }
 bool amx::available() { return false; }
-amx::Tiles::Tiles(int rows) : rows_(rows) {}
-amx::Tiles::~Tiles() = default;
-void amx::Tiles::multiply(const int8_t *, size_t, size_t, const uint8_t *, int, int32_t *) const {}
+void amx::use_rows(int) {}
+void amx::release() {}
+void amx::multiply(int, const int8_t *, size_t, size_t, const uint8_t *, int, int, int32_t *) {}
 
 #endif

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "simd/amx.h"
 #include "threads/floating_mode.h"
 
 namespace {
@@ -51,6 +52,7 @@ void Pool::run(Job &job) {
             wait(seen, spins);
         }
     }
+    amx::release();
 }
 
 void Pool::work(int thread) {
@@ -127,6 +129,7 @@ void Pool::wait(uint64_t seen, int &spins) {
         spin_pause();
         return;
     }
+    amx::release();
     // Counting ourselves before the kernel compares the tag: `publish` stores the tag, then looks
     // at the count, so one of the two always sees the other.
     parked_.fetch_add(1);
