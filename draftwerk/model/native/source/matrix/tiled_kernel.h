@@ -163,13 +163,14 @@ class TiledProduct {
         if constexpr (Read::SCALED) read_scales(unit);
         if constexpr (GROUPS == 1) {
             for (int at = 0; at < count; at++) read<0>(unit + at, at);
-            return add(unit, count);
+            add(unit, count);
+        } else {
+            repeat<GROUPS / AT_ONCE>([&](auto part) {
+                constexpr int FIRST = part * AT_ONCE;
+                repeat<AT_ONCE>([&](auto at) { read<FIRST + at>(unit, at); });
+                add(unit * GROUPS + FIRST, AT_ONCE);
+            });
         }
-        repeat<GROUPS / std::min(AT_ONCE, GROUPS)>([&](auto part) {
-            constexpr int FIRST = part * AT_ONCE;
-            repeat<std::min(AT_ONCE, GROUPS)>([&](auto at) { read<FIRST + at>(unit, at); });
-            add(unit * GROUPS + FIRST, AT_ONCE);
-        });
     }
 
   public:

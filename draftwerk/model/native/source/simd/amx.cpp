@@ -45,8 +45,9 @@ WITH_AMX inline void products() {
                  : : "i"(TO), "i"(ROWS), "i"(BY));
 }
 
-WITH_AMX void configure(const Palette &palette) {
+WITH_AMX void configure(const Palette &palette, int rows) {
     asm volatile("ldtilecfg %0" : : "m"(palette));
+    configured_rows = rows;
 }
 WITH_AMX void release_tiles() { asm volatile("tilerelease"); }
 
@@ -125,8 +126,7 @@ void amx::use_rows(int rows) {
     for (int tile : {WEIGHTS, OTHER_WEIGHTS}) shape(tile, GROUP_WORDS, WORD_BYTES);
     for (int tile : {SUMS, OTHER_SUMS}) shape(tile, first, WORD_BYTES);
     for (int tile : {MORE_SUMS, MORE_OTHER_SUMS}) if (more) shape(tile, more, WORD_BYTES);
-    configure(palette);
-    configured_rows = rows;
+    configure(palette, rows);
 }
 
 void amx::release() {
@@ -145,10 +145,9 @@ void amx::multiply_again(long rounds) {
     for (int tile = 0; tile < 8; tile++) {
         palette.rows[tile] = TILE_ROWS, palette.row_bytes[tile] = WORD_BYTES;
     }
-    configure(palette);
+    configure(palette, TILE_ROWS);
     run_products(rounds);
-    release_tiles();
-    configured_rows = 0;
+    release();
 }
 long amx::round_size() { return available() ? 4 * TILE_ROWS * 16 * WORD_BYTES : 0; }
 
