@@ -195,12 +195,12 @@ class RunningSet:
         prompt = request.prompt_count + request.written_count
         if tally.cached is None:
             tally.cached = min(cached_count, prompt)
-        if tally.entries:
+        if tally.counted:
             self.stats.recomputed_tokens += len(sequence.tokens) - cached_count
         elif sequence.leader is None:
             self.stats.prompt_tokens += prompt
             self.stats.prefix_hits += tally.cached
-        tally.entries += 1
+        tally.counted = True
         sequence.times.begin_device(self.now_s)
         self._occupancy.started()
 

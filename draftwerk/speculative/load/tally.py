@@ -18,8 +18,8 @@ class Tally:
     predicted_accepted: int = 0
     predicted_rejected: int = 0
     preemptions: int = 0
-    entries: int = 0
-    """Times that it was counted as entering: here, and in actors that failed since."""
+    counted: bool = False
+    """Whether it was counted as entering: here, or in actors that failed since."""
     depth: int = 0
     """Tokens of the longest text, where the sequence is a group of them."""
     further: dict[str, Any] = field(default_factory=dict[str, Any])

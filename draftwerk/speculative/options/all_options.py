@@ -79,7 +79,7 @@ def promised(factory: SequenceFactory, request: EncodedRequest, text: Sequence) 
 
 def recovered(factory: SequenceFactory, request: EncodedRequest, text: Sequence) -> Sequence:
     """A text that was submitted before, to actors that failed, was counted there."""
-    text.tally.entries = int(bool(request.committed))
+    text.tally.counted = bool(request.committed)
     return text
 
 
