@@ -12,7 +12,7 @@ door                                   replica
 import msgspec
 
 from draftwerk.actors.events.client_events import Event
-from draftwerk.actors.messages import ActorMessage, Cancel, Submit
+from draftwerk.actors.messages import Cancel, Submit
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.api.shared.ports import ServedModel
 
@@ -44,23 +44,27 @@ class ReplicaInfo(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.version}/{self.fingerprint}"
 
 
+class WireMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):
+    """Base of all that is sent; the tag says which it is."""
+
+
 # --- from the replica ----------------------------------------------------------------------------
 
 
-class Welcome(ActorMessage, frozen=True):
+class Welcome(WireMessage, frozen=True):
     """The first message of a replica."""
 
     info: ReplicaInfo
 
 
-class EventBatch(ActorMessage, frozen=True):
+class EventBatch(WireMessage, frozen=True):
     """Events of many requests; those of one piece of text are in one batch."""
 
     events: tuple[tuple[str, tuple[Event, ...]], ...]
     """By request, in the order of each request's client."""
 
 
-class TurnedAway(ActorMessage, frozen=True):
+class TurnedAway(WireMessage, frozen=True):
     """A request was not taken: the replica is full, or it leaves."""
 
     request_id: str
@@ -78,7 +82,7 @@ class ReplicaWork(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """How long a request would wait there now before its first token, at its latest pace."""
 
 
-class LoadReport(ActorMessage, frozen=True):
+class LoadReport(WireMessage, frozen=True):
     """The replica's state; a door that gets none for a while counts it as lost."""
 
     received: int
@@ -92,7 +96,7 @@ class LoadReport(ActorMessage, frozen=True):
     """Now and then."""
 
 
-class Leaving(ActorMessage, frozen=True):
+class Leaving(WireMessage, frozen=True):
     """The replica takes no more requests, and its streams are to go on elsewhere."""
 
 
@@ -102,17 +106,17 @@ FromReplica = Welcome | EventBatch | TurnedAway | LoadReport | Leaving
 # --- from the door -------------------------------------------------------------------------------
 
 
-class Hello(ActorMessage, frozen=True):
+class Hello(WireMessage, frozen=True):
     """The first message of a door, or of a command."""
 
     door_id: str
 
 
-class Depart(ActorMessage, frozen=True):
+class Depart(WireMessage, frozen=True):
     """Asks the replica to leave: its streams go on elsewhere, and Serve starts another."""
 
 
-class Placement(ActorMessage, frozen=True):
+class Placement(WireMessage, frozen=True):
     """A request for this replica."""
 
     submit: Submit

@@ -12,7 +12,6 @@ from draftwerk.actors.messages import (
     CacheMessage,
     Cancel,
     ChoiceUpdate,
-    Decided,
     DetokenizerMessage,
     Released,
     RoundOutputs,
@@ -20,7 +19,7 @@ from draftwerk.actors.messages import (
 from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.speculative.request import EncodedRequest
-from draftwerk.speculative.rounds import Proposal
+from draftwerk.speculative.rounds import Proposal, Verdict
 from draftwerk.speculative.running_set import SequenceFactory
 from draftwerk.speculative.scheduler import Scheduler
 from draftwerk.speculative.sequence import SequenceProgress
@@ -92,10 +91,10 @@ class Cache:
             case Cancel():
                 self.scheduler.cancel(message.request_id, message.choice)
                 return message
-            case Decided():
+            case Verdict():
                 self.progress_at = now_s
                 self.committed += 1
-                return self.scheduler.commit(message.verdict, message.drafts, now_s)
+                return self.scheduler.commit(message, message.drafts, now_s)
             case Released():
                 return []  # the round that is planned next reads the sequence
             case _:

@@ -8,17 +8,8 @@ from draftwerk.speculative.request import EncodedRequest, EngineRequest, OneRequ
 from draftwerk.speculative.requests.client_prompts import Prompt
 from draftwerk.speculative.requests.further_outputs import NOTHING_FURTHER, FurtherOutputs
 from draftwerk.speculative.requests.times import StageTimes
-from draftwerk.speculative.rounds import Draft, Verdict
+from draftwerk.speculative.rounds import Verdict
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
-
-
-class ActorMessage(msgspec.Struct, frozen=True, tag=True, kw_only=True):
-    """Base of all messages; the tag makes a logged one self-describing."""
-
-
-class RequestMessage(OneRequest, frozen=True, tag=True):
-    """A message about one request."""
-
 
 # --- to the tokenizer --------------------------------------------------------------------------
 
@@ -30,7 +21,7 @@ class Submit(EngineRequest, frozen=True, tag=True, kw_only=True):
     """A conversation, a text, or token ids."""
 
 
-class Cancel(RequestMessage, frozen=True):
+class Cancel(OneRequest, frozen=True, tag=True):
     """Follows the data's path, so it never overtakes the request it ends."""
 
     choice: int | None = None
@@ -43,20 +34,11 @@ TokenizerMessage = Submit | Cancel
 # --- to the cache -------------------------------------------------------------------------------
 
 
-class Decided(ActorMessage, frozen=True):
-    """A round's result."""
-
-    verdict: Verdict
-    """The target's decision about each row."""
-    drafts: tuple[Draft, ...]
-    """The drafts that were verified, one per row."""
-
-
-class Released(ActorMessage, frozen=True):
+class Released(msgspec.Struct, frozen=True):
     """A sequence that was held back is let go."""
 
 
-CacheMessage = EncodedRequest | Cancel | Decided | Released
+CacheMessage = EncodedRequest | Cancel | Verdict | Released
 
 
 # --- to the detokenizer ---------------------------------------------------------------------------
@@ -87,7 +69,7 @@ class ChoiceUpdate(OneRequest, frozen=True, kw_only=True):
     """When its stages began, if it was not submitted before."""
 
 
-class RoundOutputs(ActorMessage, frozen=True):
+class RoundOutputs(msgspec.Struct, frozen=True, kw_only=True):
     """One message per round: every choice that got tokens or ended."""
 
     pieces: tuple[ChoiceUpdate, ...]
@@ -102,14 +84,14 @@ DetokenizerMessage = EncodedRequest | RoundOutputs | Cancel
 # --- to the ledger --------------------------------------------------------------------------------
 
 
-class RequestEvents(RequestMessage, frozen=True):
+class RequestEvents(OneRequest, frozen=True):
     """What one piece means for its client: a crash loses all of it or nothing."""
 
     events: tuple[Event, ...]
     """In the order in which the client reads them."""
 
 
-class Closed(RequestMessage, frozen=True):
+class Closed(OneRequest, frozen=True):
     """The answer to a Cancel of a whole request: no message of it will follow."""
 
 

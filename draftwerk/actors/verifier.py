@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field
 
 import anyio
+from msgspec.structs import replace
 
 from draftwerk.actors.devices.device import Device
 from draftwerk.actors.mailbox import Inbox, Outbox, mailbox
-from draftwerk.actors.messages import CacheMessage, Decided
+from draftwerk.actors.messages import CacheMessage
 from draftwerk.actors.monitoring.device_clock import DeviceClock
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.machine.cpus import step_aside
@@ -62,7 +63,7 @@ class Verifier:
             # Else the model's process waits for this one while other CPUs are idle.
             step_aside(verdict.report.cpu)
             self.device_clock.observe(verdict.round_id, verdict.report, self.trace)
+            if proposal.drafts:
+                verdict = replace(verdict, drafts=proposal.drafts)
             # The cache's mailbox has a place for every round under way: never full.
-            self.cache.send_nowait(
-                Decided(verdict=verdict, drafts=proposal.drafts or verdict.drafts)
-            )
+            self.cache.send_nowait(verdict)

@@ -161,7 +161,7 @@ class Verdict(Plain, frozen=True):
     decisions: tuple[Decision, ...]
     report: StepReport
     drafts: tuple[Draft, ...] = ()
-    """The drafts that the rows carried, where the target's process drafts."""
+    """The drafts that the rows carried: from the target's process only if that drafts."""
 
 
 def chain(tokens: tuple[int, ...], source: str) -> Draft:

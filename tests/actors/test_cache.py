@@ -13,7 +13,6 @@ from draftwerk.actors.mailbox import mailbox
 from draftwerk.actors.messages import (
     CacheMessage,
     Cancel,
-    Decided,
     DetokenizerMessage,
     RoundOutputs,
 )
@@ -79,14 +78,12 @@ class Desk:
             self.outbox.send_nowait(message)
         await settle()
 
-    def decided(self, round_: Round, *decisions: Decision) -> Decided:
-        return Decided(
-            verdict=Verdict(
-                round_id=round_.round_id,
-                pipeline_slot=round_.pipeline_slot,
-                decisions=decisions,
-                report=StepReport(device_ms=1.0, load=StepLoad(3, 1)),
-            ),
+    def decided(self, round_: Round, *decisions: Decision) -> Verdict:
+        return Verdict(
+            round_id=round_.round_id,
+            pipeline_slot=round_.pipeline_slot,
+            decisions=decisions,
+            report=StepReport(device_ms=1.0, load=StepLoad(3, 1)),
             drafts=(NO_DRAFT,) * len(round_.rows),
         )
 

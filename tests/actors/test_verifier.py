@@ -6,7 +6,7 @@ import anyio
 import anyio.lowlevel
 
 from draftwerk.actors.mailbox import mailbox
-from draftwerk.actors.messages import CacheMessage, Decided
+from draftwerk.actors.messages import CacheMessage
 from draftwerk.actors.verifier import Verifier
 from draftwerk.speculative.rounds import NO_DRAFT, Proposal, Round, Verdict
 from draftwerk.speculative.row_parts.step_report import NO_STEP
@@ -54,8 +54,8 @@ def test_rounds_are_answered_in_order_and_the_device_is_left_quiet() -> None:
             found = [await answers.receive() for _ in range(2)]
             assert verifier.is_ready
             rounds.close()
-        assert [one.verdict.round_id for one in found if isinstance(one, Decided)] == [1, 2]
-        assert [len(one.drafts) for one in found if isinstance(one, Decided)] == [1, 2]
+        assert [one.round_id for one in found if isinstance(one, Verdict)] == [1, 2]
+        assert [len(one.drafts) for one in found if isinstance(one, Verdict)] == [1, 2]
         assert model.asked == ["revive", "settle"]
 
     anyio.run(main)
