@@ -1,8 +1,8 @@
 """Bounded mailboxes: the only way from one actor to another.
 
 Waiting happens at admission. Inside, each bound is derived from a limit above it, so a full mailbox
-is a bug and `send_nowait` raises. A mailbox that has a histogram counts how long each message was
-in it, its sender's wait for room included.
+is a bug and `send_nowait` raises. One task reads a mailbox, and one may wait for room. With a
+histogram it counts how long each message was in it, its sender's wait for room included.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class _End(ABC):
 
 @dataclass(slots=True, eq=False)
 class MailboxQueue:
-    """The messages in a mailbox, and those who wait at its ends.
+    """The messages in a mailbox, and the tasks that wait at its ends: one at each.
 
     anyio's memory streams ask the event loop for a turn before they wait, and note who waits: at
     a message for each stream and round, that was an eighth of what an event cost.
@@ -48,14 +48,10 @@ class MailboxQueue:
 
     bound: int
     messages: deque[Stamped] = field(default_factory=deque[Stamped])
-    receivers: deque[anyio.Event] = field(default_factory=deque[anyio.Event])
-    """Events of those who wait for a message, to be woken in turn."""
-    senders: deque[tuple[anyio.Event, Stamped]] = field(
-        default_factory=deque[tuple[anyio.Event, Stamped]]
-    )
-    """Events of those who wait for room, each with its message."""
-    waking: int = 0
-    """Receivers that were woken and have not run yet: each has a place for a message."""
+    reader: anyio.Event | None = None
+    """Event of a task that waits for a message, until that runs again."""
+    writer: anyio.Event | None = None
+    """Event of a task that waits for room."""
     is_written: bool = True
     is_read: bool = True
     """Whether the ends are open."""
@@ -72,65 +68,46 @@ class MailboxQueue:
             raise anyio.ClosedResourceError
         if not self.is_read:
             raise anyio.BrokenResourceError
-        # The one that is woken has not run yet: until it does, its message does not count against
-        # the bound.
-        if self.receivers:
-            self.waking += 1
-            self.receivers.popleft().set()
-        elif len(self.messages) >= self.bound + self.waking:
+        # Who waits for a message has a place for it until it runs.
+        if len(self.messages) >= self.bound + (self.reader is not None):
             raise anyio.WouldBlock
         self.messages.append(stamped)
+        if self.reader is not None:
+            self.reader.set()
 
     def take(self) -> Stamped:
         """Return the oldest message; raises what `Inbox.receive_nowait` does, if that is closed."""
         if not self.is_read:
             raise anyio.ClosedResourceError
-        if self.messages:
-            stamped = self.messages.popleft()
-            self.let_in()
-            return stamped
-        if self.senders:  # without room for a single message
-            room, stamped = self.senders.popleft()
-            room.set()
-            return stamped
-        raise anyio.WouldBlock if self.is_written else anyio.EndOfStream
-
-    def let_in(self) -> None:
-        """Take in messages that wait for room, as far as there is some."""
-        while self.senders and len(self.messages) < self.bound + self.waking:
-            room, stamped = self.senders.popleft()
-            self.messages.append(stamped)
-            room.set()
+        if not self.messages:
+            raise anyio.WouldBlock if self.is_written else anyio.EndOfStream
+        if self.writer is not None:
+            self.writer.set()
+        return self.messages.popleft()
 
     async def arrival(self) -> None:
         """Wait until a message may be there, or no more can come."""
-        arrived = self.make_event()
-        self.receivers.append(arrived)
+        assert self.reader is None, "two tasks read one mailbox"
+        self.reader = self.make_event()
         try:
-            await arrived.wait()
-        except BaseException:
-            if arrived.is_set() and self.messages and self.receivers:
-                self.waking += 1
-                self.receivers.popleft().set()  # what was for this one is for the next
-            raise
+            await self.reader.wait()
         finally:
-            if arrived.is_set():
-                self.waking -= 1
-            else:
-                self.receivers.remove(arrived)
+            self.reader = None
 
-    async def room(self, stamped: Stamped) -> None:
-        """Wait until a message has been taken in; raises what `put` does."""
-        taken = anyio.Event()
-        self.senders.append((taken, stamped))
+    async def room(self) -> None:
+        """Wait until there may be room, or an end is closed."""
+        assert self.writer is None, "two tasks wait for room in one mailbox"
+        self.writer = self.make_event()
         try:
-            await taken.wait()
+            await self.writer.wait()
         finally:
-            # Still there, though woken: an end was closed, and the message was never taken in.
-            if left := (taken, stamped) in self.senders:
-                self.senders.remove((taken, stamped))
-        if left:
-            raise anyio.BrokenResourceError if self.is_written else anyio.ClosedResourceError
+            self.writer = None
+
+    def wake(self) -> None:
+        """Let those who wait see that an end was closed."""
+        for event in (self.reader, self.writer):
+            if event is not None:
+                event.set()
 
     def _first_event(self) -> anyio.Event:
         """Make an event; those after it need not ask which event loop runs."""
@@ -145,15 +122,6 @@ class MailboxQueue:
         except RuntimeError:  # another library's
             self.clock = anyio.current_time
         return self.clock()
-
-    def wake_all(self) -> None:
-        """Let everybody see that an end was closed."""
-        while self.receivers:
-            self.waking += 1
-            self.receivers.popleft().set()
-        # They stay in the queue, by which each sees that its message was not taken in.
-        for taken, _ in self.senders:
-            taken.set()
 
 
 @dataclass(slots=True, eq=False)
@@ -170,15 +138,16 @@ class Outbox(_End, Generic[Sent]):
     async def send(self, message: Sent) -> None:
         """Send once there is room; where there is some, without a look at the event loop."""
         stamped = self._queue.clock() if self._timed else 0.0, message
-        try:
-            self._queue.put(stamped)
-        except anyio.WouldBlock:
-            await self._queue.room(stamped)
+        while True:
+            try:
+                return self._queue.put(stamped)
+            except anyio.WouldBlock:
+                await self._queue.room()
 
     def close(self) -> None:
         """Let the reader come to the end."""
         self._queue.is_written = False
-        self._queue.wake_all()
+        self._queue.wake()
 
 
 @dataclass(slots=True, eq=False)
@@ -215,7 +184,7 @@ class Inbox(_End, Generic[Received]):
     def close(self) -> None:
         """Read no more; sending raises BrokenResourceError from here on."""
         self._queue.is_read = False
-        self._queue.wake_all()
+        self._queue.wake()
 
     def __aiter__(self) -> Self:
         return self
