@@ -7,7 +7,7 @@ waiting --admit--> running --end-->
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -20,7 +20,6 @@ from draftwerk.speculative.request import EncodedRequest, sequence_request
 from draftwerk.speculative.sequence import (
     Sequence,
     awaits_leader,
-    entry_blocks,
     held_blocks,
     known_slots,
 )
@@ -86,47 +85,29 @@ class SequenceFactory:
         )
 
 
-class WaitingQueue:
+class WaitingQueue(deque[Sequence]):
     """Waiting sequences in the order of their queue keys."""
-
-    def __init__(self) -> None:
-        self._sequences: deque[Sequence] = deque()
-
-    def __len__(self) -> int:
-        return len(self._sequences)
-
-    def __iter__(self) -> Iterator[Sequence]:
-        return iter(self._sequences)
 
     @property
     def first(self) -> Sequence | None:
-        return self._sequences[0] if self._sequences else None
+        return self[0] if self else None
 
     @property
     def first_ready(self) -> Sequence | None:
         """The first that waits for no other choice of its request."""
-        return next((sequence for sequence in self._sequences if not awaits_leader(sequence)), None)
+        return next((sequence for sequence in self if not awaits_leader(sequence)), None)
 
-    def insert(self, sequence: Sequence) -> None:
+    def add(self, sequence: Sequence) -> None:
         """Queue a sequence behind those of its key."""
-        index = bisect_right(self._sequences, sequence.queue_key, key=queue_key)
-        self._sequences.insert(index, sequence)
+        self.insert(bisect_right(self, sequence.queue_key, key=queue_key), sequence)
 
-    def requeue(self, sequences: Iterable[Sequence]) -> None:
-        """Return sequences, in their order, to the places that they had."""
-        # From the last to the first, each before those of its key: all keep the order that they
-        # had.
-        for sequence in reversed([*sequences]):
-            index = bisect_left(self._sequences, sequence.queue_key, key=queue_key)
-            self._sequences.insert(index, sequence)
-
-    def remove(self, sequence: Sequence) -> None:
-        """Take a sequence out, wherever it is."""
-        self._sequences.remove(sequence)
+    def requeue(self, sequence: Sequence) -> None:
+        """Queue a sequence before those of its key, to the place that it had."""
+        self.insert(bisect_left(self, sequence.queue_key, key=queue_key), sequence)
 
     def check(self) -> None:
         """Assert the order."""
-        keys = [sequence.queue_key for sequence in self._sequences]
+        keys = [sequence.queue_key for sequence in self]
         assert keys == sorted(keys), "the queue is out of order"
 
 
@@ -156,13 +137,14 @@ class RunningSet:
         self.now_s = 0.0  # of the round that is planned
         self.finished_ids: list[int] = []
         """Sequences that the devices are to forget with the next round."""
-        self._occupancy = Occupancy()
+        self.occupancy = Occupancy()
+        """How likely another sequence takes the place of one that ends."""
         self._refused = (0,)  # the last that found no room, and what was available then
 
     def submit(self, sequence: Sequence) -> None:
         """Queue a new sequence by its key."""
         sequence.turn.found = known_slots(sequence)
-        self.waiting.insert(sequence)
+        self.waiting.add(sequence)
 
     def admit(self, sequence: Sequence) -> bool:
         """Run a sequence: find its prefix, take blocks for the rest; or leave it as it was."""
@@ -191,18 +173,11 @@ class RunningSet:
 
     def count_admission(self, sequence: Sequence) -> None:
         """Count a sequence that enters: its client's prompt once, in the words of usage."""
-        request, tally, cached_count = sequence.request, sequence.tally, sequence.computed
-        prompt = request.prompt_count + request.written_count
-        if tally.cached is None:
-            tally.cached = min(cached_count, prompt)
-        if tally.counted:
-            self.stats.recomputed_tokens += len(sequence.tokens) - cached_count
-        elif sequence.leader is None:
-            self.stats.prompt_tokens += prompt
-            self.stats.prefix_hits += tally.cached
-        tally.counted = True
+        prompt = sequence.request.prompt_count + sequence.request.written_count
+        cached, reads = sequence.computed, sequence.leader is None
+        self.stats.count_admission(sequence.tally, prompt, len(sequence.tokens), cached, reads)
         sequence.times.begin_device(self.now_s)
-        self._occupancy.started()
+        self.occupancy.started()
 
     def preempt(self, sequence: Sequence) -> None:
         """Send a running sequence back to its place in the queue; its text is kept, its KV not."""
@@ -212,7 +187,7 @@ class RunningSet:
         self._release(sequence)
         sequence.computed = sequence.planned = 0
         sequence.turn.found = known_slots(sequence)
-        self.waiting.requeue([sequence])
+        self.waiting.requeue(sequence)
 
     def preempt_for_first(self, rows_max: int) -> None:
         """Admit the first that waits at the cost of less urgent sequences, if it can then."""
@@ -220,7 +195,7 @@ class RunningSet:
         if first is None:
             return
         victims = [sequence for sequence in self._preemptible() if gives_way(sequence, first)]
-        need = entry_blocks(first, self.pool)
+        need = first.entry_blocks(self.pool)
         # An upper bound: a block that several share does not become free with each of them.
         held = sum(map(held_blocks, victims))
         if not victims or self.pool.available + held < need:
@@ -241,7 +216,7 @@ class RunningSet:
         sequence.ended = True
         if sequence.sequence_id in self.running:
             self._release(sequence)
-            self._occupancy.ended(len(self.running))
+            self.occupancy.ended(len(self.running))
         else:
             self.waiting.remove(sequence)
 
@@ -249,10 +224,6 @@ class RunningSet:
         """Return the sequences that the devices can forget."""
         finished_ids, self.finished_ids = tuple(self.finished_ids), []
         return finished_ids
-
-    def occupancy(self) -> float:
-        """Return how likely another sequence takes the place of one that ends."""
-        return self._occupancy.share(len(self.waiting))
 
     def check(self) -> None:
         """Assert every invariant: each block's holders are the tables that name it."""
@@ -280,7 +251,8 @@ class RunningSet:
 
     def _is_cramped(self, sequence: Sequence) -> bool:
         """Return whether a sequence would have to give way for more blocks of its own."""
-        return bool(self.running) and self.pool.available < sequence.further_blocks(self.pool)
+        available = self.pool.available + sequence.memory.block_count
+        return bool(self.running) and available < sequence.entry_blocks(self.pool)
 
     def preempt_last(self, asking: Sequence) -> bool:
         """Preempt the last in order that is in no round; False if there is none, or it asked."""

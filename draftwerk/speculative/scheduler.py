@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import islice, starmap
 from math import inf
 
 from draftwerk.cache.memory import CachePools
@@ -72,12 +72,11 @@ class Policy:
     def unread(self, plan: RoundPlan) -> int:
         """Return how many tokens prompts could read in a round, up to all of it."""
         running = self.running_set.running.values()
-        reading = [text for text in running if plan.may_read(text)]
-        free = self.limits.rows_max - len(running)
+        reading = (text for text in running if not text.held_back and plan.may_read(text))
         # No more than there are rows for: the others read nothing in this round.
-        entering = [*self.running_set.waiting][: max(0, free)]
-        prompts = (text for text in (*reading, *entering) if text.pending > 1)
-        return min(plan.tokens_max, sum(text.unread for text in prompts if not text.held_back))
+        free = max(0, self.limits.rows_max - len(running))
+        texts = (*reading, *islice(self.running_set.waiting, free))
+        return min(plan.tokens_max, sum(text.unread for text in texts if text.pending > 1))
 
     def read(self, plan: RoundPlan, reading: list[Sequence]) -> None:
         """Add rows of prompts to a round, and admit waiting sequences to it."""
@@ -147,7 +146,6 @@ class Scheduler:
         self.running_set = RunningSet(pools, self.stats)
         self.cost = StepCost() if cost is None else cost
         self.policy = policy(self.running_set, limits, self.cost)
-        self._commit = RoundCommit(self.running_set, self.policy, self.stats)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
         self.report = NO_STEP
         """The report of the latest committed step."""
@@ -215,7 +213,7 @@ class Scheduler:
         decoding = [sequence for sequence in ready if sequence.pending <= 1]
         reading = [sequence for sequence in ready if sequence.pending > 1]
         # Prompts get what the others leave: a long one slows texts down, and never stops them.
-        plan.begin(self.policy.tokens(decoding, reading), decoding, self._draft_room)
+        plan.begin(self.policy.tokens(decoding, reading), decoding)
         self._plan_decoding(plan)
         self.policy.read(plan, reading)
         return self._send(plan, pipeline_slot) if plan.rows else None
@@ -236,7 +234,18 @@ class Scheduler:
         self._committed_s = now_s
         self.policy.learn(report, interval_ms)
         self.stats.count_step(report)
-        updates = self._commit.apply(round_, members, verdict, drafts, now_s)
+        parts: dict[Sequence, list[VerifiedRow]] = {}
+        rows = starmap(VerifiedRow, zip(round_.rows, verdict.decisions, drafts, strict=True))
+        for sequence, row in zip(members, rows, strict=True):
+            parts.setdefault(sequence, []).append(row)
+        # Groups come last: what single rows give back is free before.
+        groups = [(group, rows) for group, rows in parts.items() if rows[0].row.options.in_group]
+        for sequence, _ in groups:
+            del parts[sequence]
+        begun_s, updates = now_s - 1e-3 * report.device_ms, list[SequenceProgress]()
+        for sequence, rows in (*parts.items(), *groups):
+            sequence.times.begin_prefill(begun_s)
+            updates += self._take(sequence, rows, now_s)
         self._continuous = not self.idle
         return updates
 
@@ -256,8 +265,13 @@ class Scheduler:
     # --- planning ---------------------------------------------------------------------------
 
     def _plan_decoding(self, plan: RoundPlan) -> None:
-        """Give every decoding sequence its rows, and share what is left among their drafts."""
-        room = self._draft_room(plan)
+        """Give every decoding sequence its rows, with even shares of the room for drafts."""
+        plan.unread = self.policy.unread(plan)
+        # Room is taken whether or not a draft fills it, so prompts that wait come first: with many
+        # rows, half a round kept for drafts would double the rounds that the prompts take. An
+        # eighth is left, so that drafts do not starve either.
+        budget = max(plan.tokens_max // DRAFT_SHARE, plan.tokens_max - plan.unread)
+        room = max(0, budget // max(1, plan.row_count) - 1)
         for sequence in plan.decoding:
             if plan.tokens_left < 1:
                 return
@@ -275,7 +289,7 @@ class Scheduler:
             copies=tuple(plan.copies),
             finished_ids=self.running_set.take_finished_ids(),
             moves=tuple(plan.moves),
-            occupancy=self.running_set.occupancy(),
+            occupancy=self.running_set.occupancy.share(len(self.running_set.waiting)),
             report=self.report,
             continuous=self._continuous,
         )
@@ -283,74 +297,32 @@ class Scheduler:
         self._continuous = True
         return round_
 
-    def _draft_room(self, plan: RoundPlan, factor: int = 1) -> int:
-        """Return how many drafts each row may carry: the budget is shared evenly.
-
-        Room is taken whether or not a draft fills it, so prompts that wait come first: with many
-        rows, half a round kept for drafts would double the rounds that the prompts take. An eighth
-        is left, so that drafts do not starve either.
-        """
-        plan.unread = self.policy.unread(plan)
-        budget = max(plan.tokens_max // DRAFT_SHARE, plan.tokens_max - plan.unread)
-        return min(factor * self.limits.draft_max, max(0, budget // max(1, plan.row_count) - 1))
-
-
-class RoundCommit:
-    """Applies verdicts, and tells what each sequence's client is told of them."""
-
-    def __init__(self, running_set: RunningSet, policy: Policy, stats: SchedulerStats) -> None:
-        self._policy = policy
-        self._running_set = running_set
-        self._stats = stats
-
-    def apply(
-        self,
-        round_: Round,
-        members: Ordered[Sequence],
-        verdict: Verdict,
-        drafts: tuple[Draft, ...],
-        now_s: float,
-    ) -> list[SequenceProgress]:
-        """Apply a verdict; returns the progress of every sequence that was not cancelled."""
-        updates: list[SequenceProgress] = []
-        begun_s = now_s - 1e-3 * verdict.report.device_ms
-        parts: dict[Sequence, list[VerifiedRow]] = {}
-        rows = starmap(VerifiedRow, zip(round_.rows, verdict.decisions, drafts, strict=True))
-        for sequence, row in zip(members, rows, strict=True):
-            parts.setdefault(sequence, []).append(row)
-        # Groups come last: what single rows give back is free before.
-        groups = [(group, rows) for group, rows in parts.items() if rows[0].row.options.in_group]
-        for sequence, _ in groups:
-            del parts[sequence]
-        for sequence, rows in (*parts.items(), *groups):
-            sequence.times.begin_prefill(begun_s)
-            sequence.in_flight -= 1
-            # It ended in the round before, behind which this one was planned.
-            if sequence.ended:
-                self._stats.overrun_tokens += len(rows[0].decision.tokens)
-            elif sequence.cancelled:
-                self._running_set.end(sequence)
-            elif error := next((row.decision.error for row in rows if row.decision.error), ""):
-                # Its blocks may hold what is wrong: no other request finds them. The other rows go
-                # on.
-                sequence.forget()
-                self._running_set.end(sequence)
-                updates.append(SequenceProgress(sequence, finish_reason="failed", error=error))
-            else:
-                updates += self._take(sequence, rows, now_s)
-        return updates
+    # --- committing -------------------------------------------------------------------------
 
     def _take(
         self, sequence: Sequence, rows: list[VerifiedRow], now_s: float
     ) -> tuple[SequenceProgress, ...]:
-        """Have a sequence take its rows; returns what its client is told."""
+        """Have a sequence take its rows of a round; returns what its client is told."""
+        sequence.in_flight -= 1
+        # It ended in the round before, behind which this one was planned.
+        if sequence.ended:
+            self.stats.overrun_tokens += len(rows[0].decision.tokens)
+            return ()
+        if sequence.cancelled:
+            self.running_set.end(sequence)
+            return ()
+        if error := next((row.decision.error for row in rows if row.decision.error), ""):
+            # Its blocks may hold what is wrong: no other request finds them. The other rows go on.
+            sequence.forget()
+            self.running_set.end(sequence)
+            return (SequenceProgress(sequence, finish_reason="failed", error=error),)
         taken = sequence.take(rows, now_s)
         if taken.verified is not None:
-            self._stats.count(taken.verified.decision, taken.verified.draft)
+            self.stats.count(taken.verified.decision, taken.verified.draft)
         for update in taken.updates:
-            self._stats.generated_tokens += len(update.tokens)
+            self.stats.generated_tokens += len(update.tokens)
         if taken.length is not None:
-            self._policy.ended(sequence, taken.length)
+            self.policy.ended(sequence, taken.length)
         if taken.ends:
-            self._running_set.end(sequence)
+            self.running_set.end(sequence)
         return taken.updates

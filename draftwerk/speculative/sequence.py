@@ -80,15 +80,9 @@ class RoundPlan:
         self.marks: dict[str, Any] = {}
         """Options of a row that begins behind what rounds under way decide."""
 
-    def begin(
-        self,
-        tokens_max: int,
-        decoding: "Ordered[Sequence]",
-        draft_room: "Callable[[RoundPlan, int], int]",
-    ) -> None:
+    def begin(self, tokens_max: int, decoding: "Ordered[Sequence]") -> None:
         """Begin with no rows, of a round that may hold so many tokens."""
         self.tokens_max = self.tokens_left = tokens_max
-        self.draft_room = draft_room
         self.decoding = decoding
         self.row_count = sum(sequence.row_count for sequence in decoding)
 
@@ -194,11 +188,6 @@ class Sequence:
         return len(self.tokens) - self.request.prompt_count
 
     @property
-    def has_output(self) -> bool:
-        """Whether it has a token beyond what it was given."""
-        return self.generated > self.request.written_count
-
-    @property
     def prefilled(self) -> bool:
         """Whether the whole prompt is in the pages, so that a sibling can find it there."""
         return self.ended or self.computed >= self.request.prompt_count
@@ -219,9 +208,9 @@ class Sequence:
         """Return every memory that belongs to it."""
         return [self.memory]
 
-    def further_blocks(self, pool: BlockPool) -> int:
-        """Return how many blocks it needs at once beyond those of its tokens."""
-        return 0
+    def entry_blocks(self, pool: BlockPool) -> int:
+        """Return how many blocks it takes at once when it enters."""
+        return pool.blocks_for(len(self.tokens))
 
     def enter(self) -> bool:
         """Find its prefix, and take blocks for the rest; False if there are too few."""
@@ -380,11 +369,6 @@ def awaits_leader(sequence: Sequence) -> bool:
 def held_blocks(sequence: Sequence) -> int:
     """Return how many blocks all memories of a sequence name."""
     return sum(memory.block_count for memory in sequence.memories())
-
-
-def entry_blocks(sequence: Sequence, pool: BlockPool) -> int:
-    """Return how many blocks a sequence that waits takes at once."""
-    return pool.blocks_for(len(sequence.tokens)) + sequence.further_blocks(pool)
 
 
 def known_slots(sequence: Sequence) -> int:

@@ -4,6 +4,7 @@ from copy import deepcopy
 
 import msgspec
 
+from draftwerk.speculative.load.tally import Tally
 from draftwerk.speculative.rounds import Decision, Draft
 from draftwerk.speculative.row_parts.step_report import StepReport
 
@@ -50,6 +51,23 @@ class SchedulerStats(msgspec.Struct, kw_only=True):
 
     def copy(self) -> "SchedulerStats":
         return deepcopy(self)
+
+    def count_admission(
+        self, tally: Tally, prompt: int, known: int, cached: int, reads: bool
+    ) -> None:
+        """Add a sequence that enters: its client's prompt once, in the words of usage.
+
+        It has so many known tokens, the prompt's among them, of which so many were cached; `reads`
+        says that it is the one of its request that reads the prompt.
+        """
+        if tally.cached is None:
+            tally.cached = min(cached, prompt)
+        if tally.counted:
+            self.recomputed_tokens += known - cached
+        elif reads:
+            self.prompt_tokens += prompt
+            self.prefix_hits += tally.cached
+        tally.counted = True
 
     def count_step(self, report: StepReport) -> None:
         """Add what a step cost."""

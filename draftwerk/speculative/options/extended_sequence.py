@@ -23,6 +23,11 @@ class ExtendedSequence(Sequence):
     """Whether rounds may be planned while its rows are under way."""
 
     @property
+    def has_output(self) -> bool:
+        """Whether it has a token beyond what it was given."""
+        return self.generated > self.request.written_count
+
+    @property
     def is_foreseen(self) -> bool:
         """Whether its next row is the same whatever the row under way finds out."""
         return True
@@ -37,6 +42,13 @@ def with_outputs(progress: SequenceProgress, **outputs: Any) -> SequenceProgress
 def in_line(sequence: Sequence) -> bool:
     """Return `ExtendedSequence.in_line` of any sequence."""
     return not isinstance(sequence, ExtendedSequence) or sequence.in_line
+
+
+def has_output(sequence: Sequence) -> bool:
+    """Return `ExtendedSequence.has_output` of any sequence."""
+    if isinstance(sequence, ExtendedSequence):
+        return sequence.has_output
+    return sequence.generated > sequence.request.written_count
 
 
 def extended(sequence: Sequence, kind: type[S], **own: Any) -> S:

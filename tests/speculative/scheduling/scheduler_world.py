@@ -132,7 +132,8 @@ class World:
         choices = rng.choice([1, 1, 1, 2, 3])
         room = self.context_max - len(prompt)
         tokens_max = min(room, rng.choice([1, 2, 7, room]))
-        draft_max = rng.choice([0, 2, self.limits.draft_max])
+        most = self.limits.draft_max
+        draft_max = min(most, rng.choice([0, 2, most]))
         priority = rng.choice([0, 0, -1, 1])
         space = rng.choice(["", "", "a"])
         slo, expires_s = self.limits.slo, inf
@@ -159,11 +160,13 @@ class World:
         prompt: list[int],
         sampling: Sampling,
         tokens_max: int,
-        draft_max: int = 4,
+        draft_max: int | None = None,
         priority: int = 0,
         space: str = "",
     ) -> Sequence:
         """Return a new sequence, and keep its expected outcome."""
+        if draft_max is None:
+            draft_max = min(4, self.limits.draft_max)
         sampling = Sampling(
             **{
                 **{name: getattr(sampling, name) for name in Sampling.__struct_fields__},

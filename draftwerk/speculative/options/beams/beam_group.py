@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import SequenceMemory
-from draftwerk.speculative.options.beams.search import SEARCH_ROOM, BeamSearch
+from draftwerk.speculative.options.beams.search import BeamSearch
 from draftwerk.speculative.options.beams.search_progress import new_progress
 from draftwerk.speculative.options.extended_sequence import ExtendedSequence
 from draftwerk.speculative.rounds import Row, VerifiedRow
@@ -37,8 +37,8 @@ class BeamGroup(ExtendedSequence):
     def memories(self) -> list[SequenceMemory]:
         return [*super().memories(), *self.search.memories()]
 
-    def further_blocks(self, pool: BlockPool) -> int:
-        return super().further_blocks(pool) + self.search.tail_blocks(self)
+    def entry_blocks(self, pool: BlockPool) -> int:
+        return super().entry_blocks(pool) + self.search.tail_blocks(self)
 
     def leave(self) -> list[int]:
         return [*super().leave(), *self.search.leave(self)]
@@ -53,7 +53,6 @@ class BeamGroup(ExtendedSequence):
         if self.unread:
             return super().rows(plan, count_max, 0)
         free = partial(plan.free, self)
-        draft_max = plan.draft_room(plan, SEARCH_ROOM) if self in plan.decoding else 0
         group = self.search.plan(self, plan.pools, draft_max, plan.tokens_left, free)
         if group is None:
             return []

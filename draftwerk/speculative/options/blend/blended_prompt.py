@@ -37,8 +37,8 @@ class BlendedPrompt(ExtendedSequence):
     def memories(self) -> list[SequenceMemory]:
         return [*super().memories(), *self.blending.memories()]
 
-    def further_blocks(self, pool: BlockPool) -> int:
-        return super().further_blocks(pool) + pool.blocks_for(self.blending.room)
+    def entry_blocks(self, pool: BlockPool) -> int:
+        return super().entry_blocks(pool) + pool.blocks_for(self.blending.room)
 
     def enter(self) -> bool:
         """Find its prefix: a part of the blend is of no use."""

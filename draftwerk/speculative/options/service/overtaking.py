@@ -17,7 +17,7 @@ from typing import NamedTuple
 from draftwerk.speculative.options.extended_sequence import in_line
 from draftwerk.speculative.options.service.lengths import TextLengths, overflows
 from draftwerk.speculative.running_set import RunningSet
-from draftwerk.speculative.sequence import Sequence, entry_blocks, held_blocks
+from draftwerk.speculative.sequence import Sequence, held_blocks
 
 PASSED_MAX = 64
 PASSES_MAX = 2
@@ -81,7 +81,7 @@ class Overtaking:
         running, pool = self._running_set.running, self._running_set.pool
         held = sum(map(held_blocks, passed))
         others = [one for one in running.values() if one not in passed]
-        if pool.available + held < entry_blocks(first, pool) + self._growth(others):
+        if pool.available + held < first.entry_blocks(pool) + self._growth(others):
             return False
         lengths = self._lengths()
         return lengths is None or not others or not overflows(pool, lengths, others, first, held)
@@ -96,7 +96,7 @@ class Overtaking:
             return
         while passed:
             others = [one for one in self._running_set.running.values() if one is not first]
-            if pool.available >= entry_blocks(first, pool) + self._growth(others):
+            if pool.available >= first.entry_blocks(pool) + self._growth(others):
                 return
             self._running_set.preempt(passed.pop())
 
@@ -123,7 +123,7 @@ class Overtaking:
             if sequence not in passed
         ]
         available = pool.available + sum(map(held_blocks, passed))
-        return rounds_until_free(entry_blocks(first, pool), available, running)
+        return rounds_until_free(first.entry_blocks(pool), available, running)
 
     def _left(self, sequence: Sequence) -> int:
         """Return how many tokens a sequence probably generates still."""

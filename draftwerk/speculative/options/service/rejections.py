@@ -90,7 +90,7 @@ class Rejections:
             self.running_set.waiting.remove(sequence)
         sequence.queue_key += AGING_ROUNDS
         if waits:
-            self.running_set.waiting.insert(sequence)
+            self.running_set.waiting.add(sequence)
 
     def _late(self, now_s: float) -> list[LateRequest]:
         waiting, running = self.running_set.waiting, self.running_set.running.values()

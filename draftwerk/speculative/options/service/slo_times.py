@@ -13,6 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 from draftwerk.speculative.costs.work import NO_LOAD
+from draftwerk.speculative.options.extended_sequence import has_output
 from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.on_time import QueuedRequest, left_out
 from draftwerk.speculative.options.service.prompt_shares import DUE_SOON_S, UnreadPrompt
@@ -68,7 +69,7 @@ def has_begun(sequence: Text) -> bool:
     leader = sequence.leader
     if promise(sequence).had_tokens or (leader is not None and has_begun(leader)):
         return True
-    return sequence.has_output
+    return has_output(sequence)
 
 
 def slack_rounds(sequence: Text, now_s: float) -> int:
@@ -117,7 +118,7 @@ def unread_prompt(one: Text, rank: int = 0) -> UnreadPrompt:
 
 def unread_prompts(ordered: Iterable[Text]) -> list[UnreadPrompt]:
     """Return the prompts without a first token that are read or wait to be, in their order."""
-    return [unread_prompt(one) for one in ordered if not one.has_output and one.unread > 0]
+    return [unread_prompt(one) for one in ordered if not has_output(one) and one.unread > 0]
 
 
 def expired(sequences: Iterable[Text], now_s: float) -> list[Text]:

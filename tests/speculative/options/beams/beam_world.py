@@ -18,7 +18,7 @@ from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.options.beams.beam_group import BeamGroup
 from draftwerk.speculative.options.beams.decisions import BeamRules
 from draftwerk.speculative.options.beams.sampled import new_beams
-from draftwerk.speculative.options.beams.search import BeamSearch
+from draftwerk.speculative.options.beams.search import SEARCH_ROOM, BeamSearch
 from draftwerk.speculative.options.extended_sequence import extended
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.request import SequenceRequest
@@ -83,7 +83,8 @@ class BeamWorld:
 
     def submit(self, prompt: list[int], sampling: Sampling, tokens_max: int) -> WantedText:
         """Submit an ordinary request."""
-        sequence = self._sequence(prompt, sampling, tokens_max)
+        draft_max = min(4, self.scheduler.limits.draft_max)
+        sequence = self._sequence(prompt, sampling, tokens_max, draft_max)
         text = tuple(plain_text(prompt, sampling, tokens_max))
         return self._wish(WantedText(sequence, [(text, None)]))
 
@@ -97,6 +98,7 @@ class BeamWorld:
     ) -> WantedText:
         """Submit a beam search."""
         slots = 2 * rules.width
+        draft_max = min(draft_max, SEARCH_ROOM * self.scheduler.limits.draft_max)
         sequence = self._sequence(prompt, sampling, rules.tokens_max, draft_max, slots)
         search = BeamSearch(new_beams(rules), lambda: next(self._branch_ids), choices)
         found = plain_beams(prompt, sampling, rules)
@@ -264,7 +266,7 @@ class BeamWorld:
         prompt: list[int],
         sampling: Sampling,
         tokens_max: int,
-        draft_max: int = 4,
+        draft_max: int,
         state_slots: int = 0,
     ) -> Sequence:
         return Sequence(

@@ -10,7 +10,10 @@ from draftwerk.speculative.requests.slo import Deadlines
 
 def waiting(expires_s: float, begun: bool = False, cancelled: bool = False) -> Any:
     times = Deadlines(expires_s=expires_s)
-    return SimpleNamespace(times=times, leader=None, has_output=begun, cancelled=cancelled)
+    request = SimpleNamespace(written_count=0)
+    return SimpleNamespace(
+        times=times, leader=None, generated=int(begun), request=request, cancelled=cancelled
+    )
 
 
 def rejections(*sequences: Any, running: tuple[Any, ...] = ()) -> Rejections:
