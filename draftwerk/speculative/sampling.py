@@ -39,8 +39,7 @@ MULTIPLIERS = (0xD251_1F53, 0xCD9E_8D57)
 WEYL = (0x9E37_79B9, 0xBB67_AE85)
 ROUNDS = 10
 WINDOW_NATS = 30.0
-"""Tokens this far below the best are outside the distribution: below 1e-8 of the mass; bounds the
-work."""
+"""Tokens this far below the best, under 1e-8 of the mass, are outside: this bounds the work."""
 
 
 class Grammar(msgspec.Struct, frozen=True):
@@ -76,7 +75,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: LogprobCount = -1
     """Alternatives to report beside the chosen token's log-probability; -1 reports nothing."""
     logprob_token_ids: LogprobTokens = ()
-    """In place of alternatives: tokens whose log-probabilities are reported, likely or not."""
+    """Tokens to report in place of alternatives, likely or not."""
 
     @property
     def edits_logits(self) -> bool:
@@ -97,10 +96,10 @@ def edited(
     sampling: Sampling,
     allowed: Collection[int] | None = None,
 ) -> list[float]:
-    """Apply the logits processors: penalties, bias, min_tokens and grammar.
+    """Apply penalties, bias, min_tokens and grammar, whose tokens `allowed` are; None without one.
 
     Repetition looks at prompt and output, presence and frequency at the output alone (as vLLM and
-    OpenAI document them). `allowed` are the tokens that the grammar allows, None if there is none.
+    OpenAI document them).
     """
     scores = list(logits)
     counts = Counter(output)
@@ -123,11 +122,8 @@ def edited(
 
 
 def truncated(scores: Sequence[float], sampling: Sampling) -> list[tuple[int, float]]:
-    """Apply temperature, the window, top-k, top-p and min-p, in this order.
-
-    Returns (token, score) best first, equal scores by token id; scores are log-probabilities
-    short of a constant.
-    """
+    """Apply temperature, the window, top-k, top-p and min-p; returns (token, score) best first, and
+    equal ones by token id. Scores are log-probabilities but for a constant."""
     scaled = [score / sampling.temperature for score in scores]
     best = max(scaled)
     floor = best - WINDOW_NATS
@@ -157,16 +153,6 @@ def choose(scores: Sequence[float], position: int, sampling: Sampling) -> int:
             -pair[0],
         ),
     )[0]
-
-
-def probabilities(scores: Sequence[float], sampling: Sampling) -> dict[int, float]:
-    """Return the distribution that `choose` samples from, by token."""
-    if sampling.temperature == 0.0:
-        return {choose(scores, 0, sampling): 1.0}
-    ranked = truncated(scores, sampling)
-    weights = {token: exp(score - ranked[0][1]) for token, score in ranked}
-    total = sum(weights.values())
-    return {token: weight / total for token, weight in weights.items()}
 
 
 def _nucleus_size(ranked: Sequence[float], top_p: float) -> int:

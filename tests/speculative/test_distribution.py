@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from draftwerk.speculative import sampling as rule
-from draftwerk.speculative.sampling import Sampling, choose, edited, gumbel, probabilities
+from draftwerk.speculative.sampling import Sampling, choose, edited, gumbel
+from tests.support.distributions import probabilities
 
 COUNT = 6000
 """Choices in a sample: enough to see a temperature that is off by a tenth."""

@@ -19,9 +19,9 @@ from draftwerk.speculative.sampling import (
     choose,
     edited,
     gumbel,
-    probabilities,
     truncated,
 )
+from tests.support.distributions import probabilities
 
 VOCAB = 8
 PLAIN = Sampling()

@@ -35,9 +35,9 @@ from draftwerk.speculative.sampling import (
     edited,
     gumbel,
     philox,
-    probabilities,
 )
 from tests.support.beams.naive_beams import Text, best_candidates, naive_beam_search
+from tests.support.distributions import probabilities
 
 VOCAB = 23
 STOP = 0

@@ -15,6 +15,7 @@ from draftwerk.model.step.sequences import CachedSequence
 from draftwerk.speculative import sampling as noise
 from draftwerk.speculative import sampling as reference
 from draftwerk.speculative.sampling import Sampling
+from tests.support.distributions import probabilities
 
 VOCAB = 40
 tokens = st.integers(0, VOCAB - 1)
@@ -124,7 +125,7 @@ def test_logprobs_are_those_of_the_raw_model():
 def test_keyed_sampling_reproduces_the_distribution():
     scores = torch.tensor([1.0, 0.0, 2.0, -1.0, 1.5, 0.3])
     sampling = Sampling(temperature=0.9, top_p=0.9, seed=11)
-    distribution = reference.probabilities(scores.tolist(), sampling)
+    distribution = probabilities(scores.tolist(), sampling)
     draws = 4_000
     counts = np.bincount(
         [choose(scores, position, sampling) for position in range(draws)], minlength=6

@@ -18,9 +18,10 @@ from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.speculative.options.beams.decisions import BeamRules, Beams
 from draftwerk.speculative.options.beams.sampled import new_beams
 from draftwerk.speculative.rounds import NO_DRAFT
-from draftwerk.speculative.sampling import Grammar, Sampling, edited, probabilities
+from draftwerk.speculative.sampling import Grammar, Sampling, edited
 from tests.support.beams.beam_searching import Found, Server, assert_same, found_by_transformers
 from tests.support.beams.naive_beams import best_candidates
+from tests.support.distributions import probabilities
 from tests.support.runners import make_runner
 from tests.support.tiny_models import oracle_logits, save_tiny, save_tiny_with_text, tiny_model
 

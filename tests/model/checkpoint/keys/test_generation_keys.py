@@ -18,7 +18,8 @@ from draftwerk.model.checkpoint.keys.generation_keys import GENERATION
 from draftwerk.model.checkpoint.recommended import recommended, suppressed
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.parameters.bounds import BIAS_BOUND
-from draftwerk.speculative.sampling import Sampling, edited, probabilities
+from draftwerk.speculative.sampling import Sampling, edited
+from tests.support.distributions import probabilities
 from tests.support.tiny_models import VOCAB, tiny_model
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")
