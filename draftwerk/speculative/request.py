@@ -28,7 +28,6 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Which drafts are made for a request; the text does not depend on them."""
 
     enabled: bool = True
-    """Whether drafts are made at all."""
     methods: Annotated[tuple[LongName, ...], Meta(max_length=16)] | None = None
     """Names of draft sources; None means every source the server runs."""
     draft_max: Annotated[int, Meta(ge=0, le=64)] | None = None
@@ -63,19 +62,14 @@ STOP_IDS_MAX = 64
 
 
 class Options(OptionFields, frozen=True, kw_only=True, omit_defaults=True):
-    """How one request is decoded.
-
-    The bounds are in the types: `checked_options` holds every request to them, and what is decoded
-    into it from outside is held to them there.
-    """
+    """How one request is decoded, within the bounds of the types, to which `checked_options` holds
+    it, as decoding does one from outside."""
 
     sampling: Sampling
     """Without branch and stop tokens: the engine fills those in."""
     tokens_max: TokenTotal | None = None
-    """Generated tokens per choice; None means as many as the context holds, 0 that the prompt is
-    only read."""
+    """Generated tokens per choice; None: as the context holds, 0: the prompt is only read."""
     ignore_eos: bool = False
-    """Whether the text goes on behind the model's end token."""
     stop: Annotated[tuple[StopString, ...], Meta(max_length=STOPS_MAX)] = ()
     """Strings that end a choice's text where they first occur; they are left out of it."""
     stop_token_ids: Annotated[tuple[TokenId, ...], Meta(max_length=STOP_IDS_MAX)] = ()
@@ -91,7 +85,6 @@ class Options(OptionFields, frozen=True, kw_only=True, omit_defaults=True):
     first_choice: Annotated[int, Meta(ge=0, lt=CHOICES_MAX)] = 0
     """The number under which the first choice's noise is drawn."""
     speculation: Speculation = Speculation()
-    """Which drafts are made for the request."""
     tenant: LongName = ""
     """The API key's name."""
     cache_salt: Annotated[str, Meta(max_length=2048)] = ""
@@ -119,7 +112,6 @@ class EngineRequest(OneRequest, frozen=True, kw_only=True):
     """A request to an engine, whatever its prompt."""
 
     options: Options
-    """How the request is to be decoded."""
     arrived_s: float | None = None
     """On the engine's clock, when it came first; None means now."""
     committed: tuple[tuple[int, ...], ...] = ()
@@ -134,7 +126,7 @@ class EncodedRequest(EngineRequest, frozen=True, kw_only=True):
     tokens: tuple[int, ...]
     """The prompt's token ids."""
     prediction: tuple[int, ...] = ()
-    """Token ids of the text that the client expects; empty without one."""
+    """Token ids of the text that the client expects."""
     times: StageTimes | None = None
     """The times of a first submission: when tokenizing began and ended."""
 
@@ -143,6 +135,13 @@ class EncodedRequest(EngineRequest, frozen=True, kw_only=True):
         # They run from when the reader began to wait, elsewhere perhaps.
         came_s = now_s if self.arrived_s is None else self.arrived_s
         return SequenceTimes(came_s - self.options.waited_s, self.times)
+
+    def sampling(self, choice: int, ends: tuple[int, ...]) -> Sampling:
+        """Return the sampling of a choice whose text these tokens end, beside those it names."""
+        stop_token_ids = *ends, *self.options.stop_token_ids
+        # Choices differ by their noise alone, which is the same again after a crash.
+        branch = self.options.first_choice + choice
+        return replace(self.options.sampling, branch=branch, stop_token_ids=stop_token_ids)
 
     def sent_tokens(self, choice: int) -> tuple[int, ...]:
         """Return the tokens of a choice that were delivered before a crash."""
@@ -163,13 +162,11 @@ class EncodedRequest(EngineRequest, frozen=True, kw_only=True):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class SequenceRequest:
-    """What is asked of a sequence; it never changes."""
+    """What is asked of a sequence, by the names that its `Options` have; it never changes."""
 
     request_id: str
     choice: int = 0
-    """Number of the choice within its request."""
     prompt_count: int
-    """Tokens of the prompt."""
     written_count: int = 0
     """Tokens that a half-written reply has behind the prompt; they count as generated."""
     sampling: Sampling
@@ -178,46 +175,7 @@ class SequenceRequest:
     draft_max: int
     """Drafted tokens per round at most; 0 means no speculation."""
     priority: int = 0
-    """Lower is sooner."""
     methods: tuple[str, ...] | None = None
-    """Names of draft sources; None means all."""
     name_space: str = ""
-    """Within what its blocks and its text may be found again."""
     prediction: tuple[int, ...] = ()
-    """Tokens that the client expects."""
     options: SequenceOptions = PLAIN_SEQUENCE
-
-
-def sequence_request(
-    request: EncodedRequest,
-    choice: int,
-    stop_token_ids: tuple[int, ...],
-    context_max: int,
-    draft_max: int,
-) -> SequenceRequest:
-    """Return what is asked of one choice, with a model's own stop tokens and its context, and
-    the server's drafts."""
-    options = request.options
-    ends = () if options.ignore_eos else stop_token_ids
-    room = context_max - len(request.tokens)
-    drafted = options.speculation.limit(draft_max)
-    written = len(options.written.tokens)
-    return SequenceRequest(
-        request_id=request.request_id,
-        choice=choice,
-        prompt_count=len(request.tokens),
-        written_count=written,
-        sampling=replace(
-            options.sampling,
-            # Choices differ by their noise alone, which is the same again after a crash.
-            branch=options.first_choice + choice,
-            stop_token_ids=(*ends, *options.stop_token_ids),
-        ),
-        tokens_max=room if options.tokens_max is None else min(room, written + options.tokens_max),
-        draft_max=drafted,
-        priority=options.priority,
-        # Without a draft no source is asked, and the draft head does not run.
-        methods=options.speculation.methods if drafted else (),
-        name_space=options.name_space,
-        prediction=request.prediction,
-    )

@@ -16,11 +16,10 @@ from draftwerk.cache.tables import BlockNamer, NameSalt
 from draftwerk.speculative.load.occupancy import Occupancy
 from draftwerk.speculative.load.size_limits import RequestSizes, RoundLimits
 from draftwerk.speculative.load.stats import SchedulerStats
-from draftwerk.speculative.request import EncodedRequest, sequence_request
+from draftwerk.speculative.request import EncodedRequest, SequenceRequest
 from draftwerk.speculative.sequence import (
     Sequence,
     awaits_leader,
-    held_blocks,
     known_slots,
 )
 
@@ -76,12 +75,31 @@ class SequenceFactory:
     def _text(self, request: EncodedRequest, choice: int, now_s: float) -> Sequence:
         return Sequence(
             sequence_id=self.new_id(),
-            request=sequence_request(
-                request, choice, self.stop_token_ids, self.context_max, self.limits.draft_max
-            ),
+            request=self._request(request, choice),
             tokens=[*request.tokens, *request.options.written.tokens, *request.sent_tokens(choice)],
             memory=self.memory(request),
             times=request.sequence_times(now_s),
+        )
+
+    def _request(self, request: EncodedRequest, choice: int) -> SequenceRequest:
+        """Return what is asked of a choice, within the model's context and the server's drafts."""
+        options, written = request.options, len(request.options.written.tokens)
+        ends = () if options.ignore_eos else self.stop_token_ids
+        room, most = self.context_max - len(request.tokens), options.tokens_max
+        drafted = options.speculation.limit(self.limits.draft_max)
+        return SequenceRequest(
+            request_id=request.request_id,
+            choice=choice,
+            prompt_count=len(request.tokens),
+            written_count=written,
+            sampling=request.sampling(choice, ends),
+            tokens_max=room if most is None else min(room, written + most),
+            draft_max=drafted,
+            priority=options.priority,
+            # Without a draft no source is asked, and the draft head does not run.
+            methods=options.speculation.methods if drafted else (),
+            name_space=options.name_space,
+            prediction=request.prediction,
         )
 
 
@@ -113,12 +131,6 @@ class WaitingQueue(deque[Sequence]):
 
 def queue_key(sequence: Sequence) -> int:
     return sequence.queue_key
-
-
-def gives_way(running: Sequence, first: Sequence) -> bool:
-    """Return whether a running sequence is preempted for the first that waits."""
-    is_urgent = running.request.priority > first.request.priority
-    return is_urgent and running.queue_key > first.queue_key
 
 
 class RunningSet:
@@ -189,27 +201,6 @@ class RunningSet:
         sequence.turn.found = known_slots(sequence)
         self.waiting.requeue(sequence)
 
-    def preempt_for_first(self, rows_max: int) -> None:
-        """Admit the first that waits at the cost of less urgent sequences, if it can then."""
-        first = self.waiting.first_ready
-        if first is None:
-            return
-        victims = [sequence for sequence in self._preemptible() if gives_way(sequence, first)]
-        need = first.entry_blocks(self.pool)
-        # An upper bound: a block that several share does not become free with each of them.
-        held = sum(map(held_blocks, victims))
-        if not victims or self.pool.available + held < need:
-            return
-        # One at a time, as long as that is needed: what is preempted is computed again.
-        for victim in victims:
-            has_room = self.pools.has_for(first.memory, need, len(first.tokens))
-            if has_room and len(self.running) < rows_max:
-                break
-            self.preempt(victim)
-        # At once, before rows that are already running take the blocks for their drafts.
-        if len(self.running) < rows_max and self.admit(first):
-            self.waiting.remove(first)
-
     def end(self, sequence: Sequence) -> None:
         """Remove a sequence, running or waiting."""
         # A round planned behind its last one may be under way: by this its verdict is dropped.
@@ -256,12 +247,12 @@ class RunningSet:
 
     def preempt_last(self, asking: Sequence) -> bool:
         """Preempt the last in order that is in no round; False if there is none, or it asked."""
-        victim = next(iter(self._preemptible()), None)
+        victim = next(iter(self.preemptible()), None)
         if victim is not None:
             self.preempt(victim)
         return victim is not None and victim is not asking
 
-    def _preemptible(self) -> list[Sequence]:
+    def preemptible(self) -> list[Sequence]:
         """Return the running sequences that are in no round: the last in order first, and of equal
         ones the last admitted."""
         free = [sequence for sequence in self.running.values() if not sequence.in_flight]

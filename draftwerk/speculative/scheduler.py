@@ -33,8 +33,8 @@ __all__ = ["RoundLimits", "Scheduler"]
 
 
 class Policy:
-    """Decisions of a scheduler that change when a text is served, and never the text: whose turn it
-    is, how much a round holds, and who is not served.
+    """Decisions that change when a text is served, and never the text: whose turn it is, how much a
+    round holds, and who is not served.
 
     The plain one serves by priority and age, fills its rounds, and reads prompts one after another.
     """
@@ -45,23 +45,15 @@ class Policy:
         self.limits = limits
         self.cost = cost
         self.tokens_max = limits.tokens_max
-        """Tokens of the largest round."""
 
     def key(self, sequence: Sequence) -> int:
         """Return a new sequence's place in the queue; the least key goes first."""
         # Rounds count on for ever, so each one that waits is the most urgent in the end.
         return sequence.request.priority * AGING_ROUNDS + self.running_set.stats.rounds
 
-    def make_way(self) -> None:
-        """Preempt what is less urgent than the first that waits, if that has room then."""
-        self.running_set.preempt_for_first(self.limits.rows_max)
-
     def plan(self, rounds: Collection[tuple[Round, Ordered[Sequence]]]) -> RoundPlan | None:
-        """Return an empty plan of the next round, beside those under way.
-
-        None while their answers have to be awaited.
-        """
-        self.make_way()
+        """Return an empty plan of the next round, beside those under way; None while their answers
+        have to be awaited."""
         running_set = self.running_set
         return RoundPlan(running_set.pools, running_set.preempt_last, running_set.finished_ids)
 
@@ -105,7 +97,7 @@ class Policy:
         return []
 
     def wakes_s(self) -> float:
-        """Return when `reject` is due though nothing else happens; infinite if never."""
+        """Return when `reject` is due whatever happens; infinite if never."""
         return inf
 
     def check(self) -> None:
@@ -120,7 +112,6 @@ class OptionSet:
     """The options that an engine has."""
 
     extensions: Callable[[StepCost, RoundLimits], tuple[Extension, ...]]
-    """Options that extend a text, where its request asks for them."""
     check: RequestCheck
     """Refuses requests before they are queued."""
     policy: Callable[[], PolicyFactory]
@@ -147,8 +138,7 @@ class Scheduler:
         self.cost = StepCost() if cost is None else cost
         self.policy = policy(self.running_set, limits, self.cost)
         self._rounds: dict[int, tuple[Round, list[Sequence]]] = {}  # in flight, by pipeline slot
-        self.report = NO_STEP
-        """The report of the latest committed step."""
+        self.report = NO_STEP  # of the latest committed step
         self._continuous = False  # whether there was work ever since a round was in flight
         self._committed_s = 0.0  # when the latest round was
 
@@ -189,10 +179,8 @@ class Scheduler:
         return rejections
 
     def plan(self, now_s: float = 0.0) -> Round | None:
-        """Return the next round, or None if every pipeline slot is busy or nothing can run.
-
-        `now_s` is of the clock that sequences arrived by; what was promised is counted from there.
-        """
+        """Return the next round, or None if every pipeline slot is busy or nothing can run; `now_s`
+        is of the clock that sequences arrived by."""
         # The whole policy: a round has a budget of tokens. Texts that decode come first, with a
         # token each and, as drafts, an even share of what prompts leave of it, which is an eighth
         # at least. Then running prompts read on, and those that wait are admitted while there are
@@ -302,7 +290,7 @@ class Scheduler:
     def _take(
         self, sequence: Sequence, rows: list[VerifiedRow], now_s: float
     ) -> tuple[SequenceProgress, ...]:
-        """Have a sequence take its rows of a round; returns what its client is told."""
+        """Have a sequence take its rows; returns what its client is told."""
         sequence.in_flight -= 1
         # It ended in the round before, behind which this one was planned.
         if sequence.ended:

@@ -5,7 +5,7 @@
 A prompt is read in chunks; then tokens are drafted and verified. Options extend that.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Ordered
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ class SequenceProgress(msgspec.Struct, frozen=True):
 
     sequence: "Sequence"
     tokens: tuple[int, ...] = ()
+    """Committed token ids; the next two have one entry for each, if the client is told."""
     origins: tuple[str, ...] = ()
     logprobs: tuple[ChosenLogprob, ...] = ()
     finish_reason: str = ""
@@ -38,7 +39,6 @@ class SequenceProgress(msgspec.Struct, frozen=True):
     retry_after_s: float = 0.0
     """When it could have been served in time; 0 if that is over."""
     further: FurtherOutputs = NOTHING_FURTHER
-    """Outputs of options."""
 
 
 class Taken(NamedTuple):
@@ -46,7 +46,7 @@ class Taken(NamedTuple):
 
     updates: tuple[SequenceProgress, ...] = ()
     verified: VerifiedRow | None = None
-    """The draft that was verified, to be counted."""
+    """The row whose draft is to be counted."""
     ends: bool = False
     length: int | None = None
     """Generated tokens of a text that ends."""
@@ -61,9 +61,8 @@ class RoundPlan:
         preempt_last: "Callable[[Sequence], bool]",
         finished_ids: list[int],
     ) -> None:
-        """`preempt_last` frees the blocks of the last in order for a sequence; it returns False if
-        that is this one. `finished_ids` are those that the devices are to forget.
-        """
+        """`preempt_last` takes the blocks of the last in order for a sequence; False if that is
+        this one. `finished_ids` are those that the devices are to forget."""
         self.pools = pools
         self.preempt_last = preempt_last
         self.finished_ids = finished_ids
@@ -86,21 +85,17 @@ class RoundPlan:
         self.decoding = decoding
         self.row_count = sum(sequence.row_count for sequence in decoding)
 
-    # --- sequences that are in rounds under way ---------------------------------------------------
-
     def takes(self, sequence: "Sequence") -> bool:
         """Return whether a sequence may have a row."""
         return not sequence.in_flight
 
     def may_read(self, sequence: "Sequence") -> bool:
-        """Return whether a sequence's prompt may be read on in this round or a like one."""
+        """Return whether a sequence's prompt may be read on."""
         return not sequence.in_flight
 
     def undecided(self, sequence: "Sequence") -> int:
         """Return how many tokens at most rounds under way decide, behind which its row begins."""
         return 0
-
-    # --- rows -------------------------------------------------------------------------------------
 
     def add(self, sequence: "Sequence", count_max: int, draft_max: int = 0) -> None:
         """Add a sequence's rows, if blocks can be had for them."""
@@ -112,19 +107,9 @@ class RoundPlan:
             self.tokens_left -= row.token_count + row.draft_max
         sequence.in_flight += bool(rows)
 
-    def free(self, sequence: "Sequence", counts: Mapping[BlockPool, int]) -> bool:
-        """Make so many blocks of each pool available at the cost of the last in order; False if
-        that was the sequence itself."""
-        while not self.pools.has(counts):
-            if not self.preempt_last(sequence):
-                return False
-        return True
-
-    def reserve(self, sequence: "Sequence", stop: int, draft_max: int) -> bool:
-        """Reserve a row's slots; drafts are given up first, then blocks of the last."""
-        if sequence.memory.reserve_row(stop + draft_max):
-            return True
-        while not sequence.memory.reserve_row(stop):
+    def make_room(self, sequence: "Sequence", has_room: Callable[[], bool]) -> bool:
+        """Preempt the last in order until there is room; False if that was the sequence itself."""
+        while not has_room():
             if not self.preempt_last(sequence):
                 return False
         return True
@@ -147,7 +132,7 @@ class Sequence:
     queue_key: int = 0
     """Its place among all sequences, set when it is submitted: priority, softened by age."""
     leader: "Sequence | None" = None
-    """The choice that computes the shared prompt; this one waits, then finds it cached."""
+    """The choice that reads the shared prompt; this one waits, then finds it cached."""
     computed: int = 0
     planned: int = 0
     """Known tokens that are computed once all rounds in flight are."""
@@ -158,20 +143,18 @@ class Sequence:
     feedback: Feedback = NOTHING_LEARNED
     """Feedback of the newest decision, until it is sent to the draft sources."""
     held_back: bool = False
-    """Whether it runs, and is in no round before what holds it back lets it go."""
+    """Whether it runs, and is in no round before it is let go."""
     cancelled: bool = False
     ended: bool = False
     turn: QueueTurn = field(default_factory=QueueTurn)
     tally: Tally = field(default_factory=Tally)
 
-    # --- kinds of sequences ---------------------------------------------------------------------
+    # --- how far it is --------------------------------------------------------------------------
 
     @property
     def row_count(self) -> int:
         """Rows that it has in a round in which it decodes."""
         return 1
-
-    # --- how far it is --------------------------------------------------------------------------
 
     @property
     def pending(self) -> int:
@@ -196,8 +179,7 @@ class Sequence:
 
     @property
     def reusable(self) -> list[int]:
-        """Known tokens of which all but the last may be found in the prefix cache: a block that is
-        found has no logits and no states."""
+        """Known tokens of which all but the last may be found cached, without logits or states."""
         return self.tokens
 
     def looked_for(self) -> Iterator[tuple[int, ...]]:
@@ -239,8 +221,8 @@ class Sequence:
     # --- planning -------------------------------------------------------------------------------
 
     def rows(self, plan: RoundPlan, count_max: int, draft_max: int) -> list[Row]:
-        """Return its part of a round: at most `count_max` known tokens, and drafts behind the last
-        of them. None where blocks cannot be had, or where it has nothing to compute."""
+        """Return its rows of a round, with so many known tokens and drafts at most; none where
+        blocks cannot be had, or where it has nothing to compute."""
         count = min(max(1, self.unread), plan.tokens_left, count_max, plan.pools.chunk_max)
         if draft_max:
             # Half of the free blocks, in equal shares: drafts must not take what the next rows
@@ -254,10 +236,8 @@ class Sequence:
         return [] if row is None else [row]
 
     def draft_room(self, undecided: int = 0) -> int:
-        """Return how many drafted tokens could still be of use: the target adds one of its own.
-
-        So many tokens are `undecided` that come before them.
-        """
+        """Return how many drafted tokens could be of use behind so many that are undecided: the
+        target adds one of its own."""
         left = self.request.tokens_max - self.generated - undecided
         return max(0, min(self.request.draft_max, left - 1))
 
@@ -266,7 +246,9 @@ class Sequence:
         sent_count, undecided = self.sent_count, plan.undecided(self)
         end = len(self.tokens) + undecided if undecided else stop
         draft_max = min(draft_max, plan.pools.draft_max)
-        if not plan.reserve(self, end, draft_max):
+        reserve = self.memory.reserve_row
+        # Drafts are given up first, then blocks of the last.
+        if not (reserve(end + draft_max) or plan.make_room(self, lambda: reserve(end))):
             return None
         samples = stop >= len(self.tokens)
         memory = self.memory.begin_row(start, stop, end, draft_max if samples else 0)
@@ -297,7 +279,7 @@ class Sequence:
         return row
 
     def new_sequence(self) -> NewSequence:
-        """Return everything that the devices need before this sequence's first row."""
+        """Return all that the devices need before its first row."""
         return NewSequence(
             tuple(self.tokens),
             self.request.prompt_count,
@@ -345,10 +327,8 @@ class Sequence:
         self.memory.commit(self.tokens, start, computed)
 
     def extend(self, tokens: tuple[int, ...]) -> tuple[int, str]:
-        """Append decided tokens up to the end of the text.
-
-        Returns how many were kept and the finish reason, "" if the text goes on.
-        """
+        """Append decided tokens up to the end of the text; returns how many were kept, and the
+        finish reason, "" if the text goes on."""
         # The prompt was only to be read: the target's token behind it is not wanted.
         if not self.request.tokens_max:
             return 0, "length"
@@ -364,11 +344,6 @@ class Sequence:
 def awaits_leader(sequence: Sequence) -> bool:
     """Return whether the choice that reads its prompt has not read all of it."""
     return sequence.leader is not None and not sequence.leader.prefilled
-
-
-def held_blocks(sequence: Sequence) -> int:
-    """Return how many blocks all memories of a sequence name."""
-    return sum(memory.block_count for memory in sequence.memories())
 
 
 def known_slots(sequence: Sequence) -> int:

@@ -1,7 +1,6 @@
 """A beam search as one sequence, which branches once its prompt is read."""
 
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import ClassVar
 
 from draftwerk.cache.blocks import BlockPool
@@ -52,8 +51,7 @@ class BeamGroup(ExtendedSequence):
         """Return a row that reads the prompt, or those of all members, or none."""
         if self.unread:
             return super().rows(plan, count_max, 0)
-        free = partial(plan.free, self)
-        group = self.search.plan(self, plan.pools, draft_max, plan.tokens_left, free)
+        group = self.search.plan(self, plan, draft_max)
         if group is None:
             return []
         plan.finished_ids.extend(self.search.take_finished_ids())

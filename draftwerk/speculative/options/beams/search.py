@@ -10,12 +10,11 @@ waits in the parent's tree slots, until the next round copies shared blocks and 
 Of a model with recurrent layers each member reads its parent's state and its path's tokens again.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.kinds.recurrent_states import SequenceStates
-from draftwerk.cache.memory import CachePools, SequenceMemory
+from draftwerk.cache.memory import SequenceMemory
 from draftwerk.speculative.options.beams.decisions import Beams, common_prefix
 from draftwerk.speculative.options.beams.members import (
     GroupRows,
@@ -37,7 +36,7 @@ from draftwerk.speculative.options.beams.verified_trees import (
 from draftwerk.speculative.rounds import Row, VerifiedRow
 from draftwerk.speculative.row_parts.beam_rows import Branch, Seen
 from draftwerk.speculative.row_parts.row_options import RowOptions
-from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.sequence import RoundPlan, Sequence
 
 SEARCH_ROOM = 2
 """Room for drafts in a branch's row, in that of an ordinary one: trees are uneven."""
@@ -81,26 +80,20 @@ class BeamSearch:
 
     # --- planning -----------------------------------------------------------------------------
 
-    def plan(
-        self,
-        root: Sequence,
-        pools: CachePools,
-        draft_max: int,
-        tokens_left: int,
-        free: Callable[[Mapping[BlockPool, int]], bool],
-    ) -> GroupRows | None:
+    def plan(self, root: Sequence, plan: RoundPlan, draft_max: int) -> GroupRows | None:
         """Return the rows of all members, or None if they do not all fit.
 
-        `free` makes so many blocks of each pool available, or returns False; it may preempt this
-        very search.
+        What runs is preempted for them, this very search at last.
         """
         if not self.members:
             self._fork(root)
-        tokens_left = min(tokens_left, len(self.members) * pools.chunk_max)
+        pools = plan.pools
+        tokens_left = min(plan.tokens_left, len(self.members) * pools.chunk_max)
         wants = self._wants(root, min(draft_max, pools.draft_max), tokens_left)
         if not pools.has(blocks_needed(wants)):
             wants = [want._replace(drafts=0) for want in wants]
-        if not wants or not free(blocks_needed(wants)):
+        need = blocks_needed(wants)
+        if not wants or not plan.make_room(root, lambda: pools.has(need)):
             return None
         group = GroupRows()
         for want in wants:

@@ -86,8 +86,9 @@ class BlendedPrompt(ExtendedSequence):
         end = self.planned + self.unread
         step = self.blending.step(self.tokens, self.planned, end, plan.tokens_left)
         if step is None:
-            need = plan.pools.blocks.blocks_for(self.blending.missing())
-            if plan.free(self, {plan.pools.blocks: need}):
+            pool = plan.pools.blocks
+            need = pool.blocks_for(self.blending.missing())
+            if plan.make_room(self, lambda: pool.available >= need):
                 step = self.blending.step(self.tokens, self.planned, end, plan.tokens_left)
         return step
 

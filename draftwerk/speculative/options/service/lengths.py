@@ -17,7 +17,7 @@ from math import ceil, log2
 from typing import NamedTuple
 
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.speculative.sequence import Sequence, held_blocks
+from draftwerk.speculative.sequence import Sequence
 
 BUCKETS = 40
 """The last one begins at about a million tokens."""
@@ -151,6 +151,11 @@ def expected_peak(used: int, block_size: int, running: Iterable[RunningText]) ->
         slots += text.rows * text.tokens
         peak = max(peak, used - held + (slots + rows * text.left) / block_size + rows / 2)
     return peak
+
+
+def held_blocks(sequence: Sequence) -> int:
+    """Return how many blocks all memories of a sequence name."""
+    return sum(memory.block_count for memory in sequence.memories())
 
 
 def overflows(

@@ -15,9 +15,9 @@ from math import inf
 from typing import NamedTuple
 
 from draftwerk.speculative.options.extended_sequence import in_line
-from draftwerk.speculative.options.service.lengths import TextLengths, overflows
+from draftwerk.speculative.options.service.lengths import TextLengths, held_blocks, overflows
 from draftwerk.speculative.running_set import RunningSet
-from draftwerk.speculative.sequence import Sequence, held_blocks
+from draftwerk.speculative.sequence import Sequence
 
 PASSED_MAX = 64
 PASSES_MAX = 2

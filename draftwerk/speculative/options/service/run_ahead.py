@@ -4,8 +4,9 @@ from collections.abc import Collection
 from collections.abc import Sequence as Ordered
 
 from draftwerk.speculative.options.extended_sequence import ExtendedSequence
+from draftwerk.speculative.options.service.urgency import gives_way
 from draftwerk.speculative.rounds import Round, Row
-from draftwerk.speculative.running_set import RunningSet, gives_way
+from draftwerk.speculative.running_set import RunningSet
 from draftwerk.speculative.sequence import RoundPlan, Sequence
 
 READ_MAX = 64

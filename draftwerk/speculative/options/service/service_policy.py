@@ -1,6 +1,7 @@
 """The policy of a server: what requests were promised, and what they will probably need.
 
 promises, rejections    who is due when, who comes last, and who is refused
+urgency                 who gives way to the first that waits
 lengths, overtaking     who enters, so that all that run fit to their ends
 budget, prompt rows     how much a round reads, so that no text waits for long
 run ahead               whether a round is planned behind another under way
@@ -22,6 +23,7 @@ from draftwerk.speculative.options.service.round_sizes import is_revised, revise
 from draftwerk.speculative.options.service.round_times import RoundTimes
 from draftwerk.speculative.options.service.run_ahead import PlanBehind, may_run_ahead
 from draftwerk.speculative.options.service.slo_times import decoding_rows, slack_rounds
+from draftwerk.speculative.options.service.urgency import preempt_for_first
 from draftwerk.speculative.rounds import Round
 from draftwerk.speculative.row_parts.step_report import StepReport
 from draftwerk.speculative.running_set import RunningSet
@@ -61,12 +63,10 @@ class ServicePolicy(Policy):
     def key(self, sequence: Sequence) -> int:
         return super().key(sequence) + slack_rounds(sequence, self.running_set.now_s)
 
-    def make_way(self) -> None:
-        super().make_way()
-        self._overtaking.give_way()
-
     def plan(self, rounds: Collection[tuple[Round, Ordered[Sequence]]]) -> RoundPlan | None:
         if not (self.limits.run_ahead and rounds):
+            preempt_for_first(self.running_set, self.limits.rows_max)
+            self._overtaking.give_way()
             return super().plan(rounds)
         if not may_run_ahead(self.running_set, rounds) or self._overtaking.is_due():
             return None
