@@ -41,10 +41,7 @@ class Cache:
     """Rounds."""
 
     async def run(self) -> None:
-        """Drain the mailbox, then plan once: all that has come meanwhile shares the round.
-
-        The next round is sent before the last one's text is, so the device starts first.
-        """
+        """Drain the mailbox, then plan: all that has come meanwhile shares the round."""
         while True:
             # More than one where a round took long: their requests share the next one, and none
             # waits for a round of its own.
@@ -57,6 +54,7 @@ class Cache:
                     # A round has one of `pipeline_depth` slots and the mailbox holds
                     # `pipeline_depth`: never full.
                     self.rounds.send_nowait(Proposal(round_, ()))
+            # Behind the next round: the device starts first.
             for result in results:
                 if not isinstance(result, list):
                     await self.detokenizer.send(result)
@@ -80,7 +78,7 @@ class Cache:
     def _handle(
         self, message: CacheMessage, now_s: float
     ) -> EncodedRequest | Cancel | list[SequenceProgress]:
-        """Apply one message; returns the detokenizer's message, or the progress to make it of."""
+        """Apply one message; returns the detokenizer's, or the progress to make it of."""
         match message:
             case EncodedRequest():
                 if self.scheduler.idle:

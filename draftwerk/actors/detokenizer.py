@@ -92,11 +92,9 @@ class Detokenizer:
             await self.router.send(Closed(request_id=cancel.request_id))
 
     def _events(self, piece: ChoiceUpdate) -> Iterable[Event]:
-        """Return what one piece means for the client, at most a delta and an ending.
-
-        Pieces of a choice that already met its stop string, or was cancelled, mean nothing.
-        """
+        """Return what one piece means for the client, at most a delta and an ending."""
         choice = self._choices.get(piece.request_id, {}).get(piece.choice)
+        # It already met its stop string, or was cancelled.
         if choice is None:
             return
         if piece.error:

@@ -10,14 +10,11 @@ from draftwerk.speculative.rounds import Proposal
 
 @dataclass(slots=True)
 class Drafter:
-    """Asks the draft sources for each round."""
-
     inbox: Inbox[Proposal]
     """Rounds that have no drafts yet."""
     verifier: Outbox[Proposal]
     proposer: Proposer | None
-    """None where the target's process drafts, which knows the newest tokens first: no round comes
-    by here then."""
+    """None where the target's process drafts: then no round comes by here."""
     trace: Trace = field(default_factory=Trace)
 
     async def run(self) -> None:

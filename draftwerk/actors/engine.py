@@ -19,7 +19,6 @@ from draftwerk.actors.pipeline import EngineParts, Measurements, Pipeline
 from draftwerk.actors.requests.admitting import check_request, events_max
 from draftwerk.actors.requests.ledger import Ledger
 from draftwerk.actors.requests.suspects import computed_counts
-from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.client_prompts import Prompt
 
@@ -30,12 +29,9 @@ LONG_LIFE_S = 30.0
 
 
 class Engine:
-    """The way in: takes requests, hands back streams, and keeps the actors running."""
-
     def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
-        step_cost = StepCost(parts.step_costs, parts.roofline)
-        self._measurements = Measurements(step_cost, parts.options.policy())
+        self._measurements = Measurements(parts.step_cost, parts.options.policy())
         self._pipeline = Pipeline(parts, self._measurements)
         # It outlives every pipeline: the next one is filled from it.
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
@@ -60,11 +56,8 @@ class Engine:
         """Submit a request and stream its events; leaving the block cancels whatever is left.
 
         A request that another engine began goes on behind the tokens `committed` of each choice;
-        the choices in `ended` are over.
-
-        The stream yields Started, then Delta and Ended events, `options.choices` Ended in all, and
-        then ends; or, at any place, a Failed, and then ends. Raises OverloadedError or
-        DrainingError before anything is queued, and ValueError if the id is in use.
+        the choices in `ended` are over. The stream yields Started, then Deltas, and an Ended for
+        each choice; or, at any place, a last Failed. Raises what `check_request` does.
         """
         live = self._ledger.entries
         check_request(
@@ -179,11 +172,6 @@ class Engine:
         self._closed_to = reason
         self._ledger.fail(reason)
 
-    async def flush(self) -> None:
-        """Have attachments keep what is to outlive the engine."""
-        for attachment in self.parts.attachments:
-            await attachment.flush()
-
     def check(self) -> None:
         """Assert that blocks and tables agree, and that every draft source is sound."""
         self._pipeline.check()
@@ -211,7 +199,8 @@ async def running(parts: EngineParts) -> AsyncGenerator[Engine]:
             yield engine
             # Before the actors are cancelled: what they write to the store is not cut off.
             with anyio.move_on_after(FLUSH_S):
-                await engine.flush()
+                for attachment in parts.attachments:
+                    await attachment.flush()
             tasks.cancel_scope.cancel()
     finally:
         engine.stop("the server has stopped")

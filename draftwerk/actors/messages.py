@@ -18,7 +18,6 @@ class Submit(EngineRequest, frozen=True, tag=True, kw_only=True):
     """A new request, or one that is submitted again after a crash."""
 
     prompt: Prompt
-    """A conversation, a text, or token ids."""
 
 
 class Cancel(OneRequest, frozen=True, tag=True):
@@ -45,24 +44,17 @@ CacheMessage = EncodedRequest | Cancel | Verdict | Released
 
 
 class ChoiceUpdate(OneRequest, frozen=True, kw_only=True):
-    """The tokens that one round committed to one choice."""
+    """The tokens that one round committed to one choice: `SequenceProgress` as plain data."""
 
     choice: int
-    """Number of the choice within its request."""
     tokens: tuple[int, ...]
-    """The committed token ids, in order."""
     origins: tuple[str, ...] = ()
-    """Per token: the source whose draft was accepted, or "corrected" or "bonus"."""
     logprobs: tuple[ChosenLogprob, ...] = ()
-    """Per token, if the request asks for log-probabilities."""
     further: FurtherOutputs = NOTHING_FURTHER
-    """Outputs of options."""
     finish_reason: str = ""
     """"stop" or "length", or the kind of `Failed` that it is; empty while the choice goes on."""
     error: str = ""
-    """Why the choice failed; empty unless it did."""
     retry_after_ms: int = 0
-    """When a request that is not served could have been."""
     stats: SequenceStats = SequenceStats()
     """The choice's cost so far."""
     times: StageTimes | None = None
@@ -70,10 +62,9 @@ class ChoiceUpdate(OneRequest, frozen=True, kw_only=True):
 
 
 class RoundOutputs(msgspec.Struct, frozen=True, kw_only=True):
-    """One message per round: every choice that got tokens or ended."""
+    """Every choice that got tokens in a round, or ended, in the order of its rows."""
 
     pieces: tuple[ChoiceUpdate, ...]
-    """In the order of the round's rows."""
     decided_s: float = 0.0
     """When the round's verdict came, on the engine's clock."""
 
@@ -88,7 +79,6 @@ class RequestEvents(OneRequest, frozen=True):
     """What one piece means for its client: a crash loses all of it or nothing."""
 
     events: tuple[Event, ...]
-    """In the order in which the client reads them."""
 
 
 class Closed(OneRequest, frozen=True):

@@ -39,10 +39,9 @@ from draftwerk.actors.texts.text_tools import TextTools
 from draftwerk.actors.tokenizer import Tokenizer
 from draftwerk.actors.verifier import Verifier
 from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.memory import CachePools, KindSizes
+from draftwerk.cache.memory import CachePools, MemoryKind
 from draftwerk.cache.tables import BlockNamer
-from draftwerk.speculative.costs.roofline import Roofline
-from draftwerk.speculative.costs.step_cost import MeasuredStep, StepCost
+from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.load.size_limits import MemorySizes, RequestSizes
 from draftwerk.speculative.load.stats import SchedulerStats
@@ -62,26 +61,23 @@ class EngineParts:
     target: Callable[[], Device[Proposal, Verdict]]
     block_count: int
     block_size: int
-    kinds: tuple[KindSizes, ...] = ()
-    """The kinds of memory that the model's layers have beside blocks."""
+    kinds: tuple[Callable[[int, int, int], MemoryKind | None], ...] = ()
+    """Makers of the memory that its layers have beside blocks, if any: behind so many blocks, of so
+    many slots, for so many rows under way of a sequence."""
     context_max: int
     """Tokens that the model can attend to."""
     stop_token_ids: tuple[int, ...]
     limits: RoundLimits = field(default_factory=RoundLimits)
     proposer: Callable[[], Proposer | None] = field(default=lambda: Proposer(("ngram",)))
-    """The draft sources that the engine runs; with none nothing is drafted.
-
-    Instead of a proposer None, where the target's process runs them: as it must to run ahead.
-    """
+    """The draft sources; None instead where the target's process runs them, as it must to run
+    ahead."""
     options: OptionSet
     """The options that requests may ask for; one that is not here is not asked for."""
     requests_max: int = 256
     name_secret: bytes = b""
     """Keys the names of cached blocks."""
-    step_costs: tuple[MeasuredStep, ...] = ()
-    """Measured steps of the target."""
-    roofline: Roofline | None = None
-    """The target's on its device, where that was measured."""
+    step_cost: StepCost = field(default_factory=StepCost)
+    """The costs of the target's steps, as far as they were measured."""
     worker: Worker = field(default_factory=ThreadWorker)
     """Where prompts are tokenized."""
     restarts: Callable[[], RestartLimit] = RestartLimit
@@ -120,14 +116,6 @@ class EngineAttachment:
     def report(self, snapshot: Snapshot) -> Snapshot:
         """Return a snapshot with its figures."""
         return snapshot
-
-
-def cache_pools(parts: EngineParts) -> CachePools:
-    """Return empty pools of the cache: blocks, and what a model's layers need besides."""
-    count, size, rows = parts.block_count, parts.block_size, parts.limits.rows_in_flight
-    kinds = (sizes.kind(count, size, rows) for sizes in parts.kinds)
-    pools = tuple(kind for kind in kinds if kind is not None)
-    return CachePools(BlockPool(count, size), pools)
 
 
 @dataclass(slots=True)
@@ -190,7 +178,9 @@ class Pipeline:
         }
         """By the name of the reader, in the order the data flows."""
 
-        pools = cache_pools(parts)
+        blocks = parts.block_count, parts.block_size
+        kinds = (make(*blocks, parts.limits.rows_in_flight) for make in parts.kinds)
+        pools = CachePools(BlockPool(*blocks), tuple(kind for kind in kinds if kind is not None))
         stats, cost, policy = measurements.stats, measurements.step_cost, measurements.policy
         scheduler = Scheduler(pools, parts.limits, stats, cost, policy)
         namer = BlockNamer(parts.name_secret)
@@ -240,7 +230,7 @@ class Pipeline:
         self.detokenizer = Detokenizer(results, to_ledger, parts.text, parts.trace, stages)
 
     def check(self) -> None:
-        """Assert what must hold between rounds."""
+        """Assert every invariant, between rounds."""
         self.cache.scheduler.check()
         self.cache.scheduler.cost.check()
         if self.drafter.proposer is not None:
@@ -248,11 +238,11 @@ class Pipeline:
         self.verifier.model.check()
 
     async def _inspect(self) -> None:
-        """Check everything in the first idle moment after some work; a failure is an actor's."""
+        """Check everything in an idle moment after some work; a failure is an actor's."""
         checked = 0
         while True:
             await anyio.sleep(INSPECT_S)
-            # When idle, as a check walks over every block, and no request shall wait for that.
+            # A check walks over every block, and no request shall wait for that.
             if self.cache.scheduler.idle and self.cache.committed > checked:
                 checked = self.cache.committed
                 self.check()

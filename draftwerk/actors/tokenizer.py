@@ -32,8 +32,6 @@ log = logging.getLogger("draftwerk")
 
 @dataclass(slots=True)
 class Tokenizer:
-    """Encodes requests, and refuses those that can never be served."""
-
     inbox: Inbox[TokenizerMessage]
     cache: Outbox[CacheMessage]
     refusals: Outbox[Failed]

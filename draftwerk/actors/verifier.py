@@ -33,7 +33,7 @@ class Verifier:
         return self.up and self.model.alive
 
     async def run(self) -> None:
-        """Have the model ready, then verify rounds; ends if the model is lost while idle."""
+        """Have the model ready, then verify rounds; ends if it is lost while idle."""
         if not self.model.alive:
             with self.trace.span("verifier", "start the model"):
                 await self.model.revive()

@@ -38,6 +38,7 @@ from draftwerk.cache.store.disk import KEY_BYTES
 from draftwerk.model.native.gumbel import fastest
 from draftwerk.settings.engine_settings import EngineSettings
 from draftwerk.settings.setting_fields import ConfigError
+from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
@@ -119,7 +120,7 @@ async def engine_parts(
         target=models.target.fresh,
         block_count=models.plan.block_count,
         block_size=models.plan.block_size,
-        kinds=(models.plan.windows, models.plan.states),
+        kinds=(models.plan.windows.kind, models.plan.states.kind),
         context_max=models.target_info.context_max,
         stop_token_ids=models.target_info.eos_token_ids,
         limits=limits,
@@ -128,8 +129,7 @@ async def engine_parts(
         # Admission lets in as many as the settings say; some of those before are still leaving.
         requests_max=2 * settings.requests_max,
         name_secret=name_secret or token_bytes(KEY_BYTES),
-        step_costs=models.ready.step_costs,
-        roofline=models.ready.roofline,
+        step_cost=StepCost(models.ready.step_costs, models.ready.roofline),
         audit=Audit(settings.audit),
         attachments=attachments if tier is None else (*attachments, tier.attachment),
         processes=models.processes,

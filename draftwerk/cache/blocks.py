@@ -45,7 +45,6 @@ class BlockPool:
         self._cached = CostAware() if order is None else order
         self._block_by_name: dict[bytes, int] = {}
         self._named: dict[int, tuple[bytes, Origin]] = {}
-        """The names of blocks, and where their content comes from."""
         self.watcher = PoolWatcher()
 
     @property
@@ -67,7 +66,7 @@ class BlockPool:
 
     @property
     def available(self) -> int:
-        """Blocks that `take` could hand out: free ones, then cached ones."""
+        """Blocks that `take` could hand out."""
         return len(self._free) + len(self._cached)
 
     def blocks_for(self, slots: int) -> int:
@@ -89,11 +88,8 @@ class BlockPool:
         return blocks
 
     def adopt(self, name: bytes, avoid: AbstractSet[int]) -> int | None:
-        """Reserve a block for content that will be loaded under this name; never one in `avoid`.
-
-        No table holds it, so it may be written at once. None if there is none, or if the name is
-        known. The longest free goes first, then what is evicted next.
-        """
+        """Reserve a cached block for content that will be loaded under this name, none in `avoid`:
+        the longest free, or what is evicted next. None without one, or if the name is known."""
         if name in self._block_by_name:
             return None
         block = next((free for free in self._free if free not in avoid), None)
@@ -133,10 +129,8 @@ class BlockPool:
         return block
 
     def drop(self, blocks: Iterable[int]) -> None:
-        """Remove a holder from each block; the last holder's named blocks stay as cached.
-
-        Pass a table's blocks last first: then a prefix outlives what follows it.
-        """
+        """Remove a holder from each block; named ones without another stay as cached. A prefix
+        outlives what follows it if a table's blocks come last first."""
         for block in blocks:
             self._holders[block] -= 1
             if self._holders[block] == 0:
@@ -149,8 +143,7 @@ class BlockPool:
                     self._free.append(block)
 
     def shared(self, blocks: Iterable[int]) -> list[int]:
-        """Return which of these blocks have another holder, for whom a write changes what it
-        reads."""
+        """Return which of these have another holder, for whom a write changes what it reads."""
         return [block for block in blocks if self._holders[block] > 1]
 
     def name(self, block: int, name: bytes, origin: Origin = NOWHERE) -> None:
@@ -161,8 +154,7 @@ class BlockPool:
             self._named[block] = name, origin
 
     def unname(self, blocks: Iterable[int]) -> list[bytes]:
-        """Make held blocks unfindable, because their holder is about to overwrite them; returns
-        the names that they had."""
+        """Make held blocks unfindable that are to be overwritten; returns the names they had."""
         names = [self._named.pop(block)[0] for block in blocks if block in self._named]
         for name in names:
             del self._block_by_name[name]
@@ -182,7 +174,7 @@ class BlockPool:
         return self._holders[block]
 
     def check(self) -> None:
-        """Assert every invariant; tests call it after each step, the engine when idle."""
+        """Assert every invariant."""
         free, cached = set(self._free), set(self._cached)
         assert len(free) == len(self._free), "a block is free twice"
         assert not free & cached, "a block is both free and cached"

@@ -45,27 +45,17 @@ class MemoryKind(ABC):
 
     @abstractmethod
     def sizes(self, tokens_max: int) -> dict[str, Any]:
-        """Return what is told of it to who refuses requests, by field of `MemorySizes`."""
-
-
-class KindSizes(Protocol):
-    """How much memory a model has of a kind."""
-
-    def kind(self, block_count: int, block_size: int, rows: int) -> MemoryKind | None:
-        """Return the empty kind, behind so many blocks, for so many rows under way of a sequence;
-        None if it has nothing of it."""
-        ...
+        """Return the fields of `MemorySizes` that are its own."""
 
 
 class MemoryPart(Protocol):
-    """One sequence's part of a kind. One that is a table of blocks grows, is shared and is given
-    back as the sequence's own is."""
+    """One sequence's part of a kind. A table is grown, forked and given back as its own is."""
 
     @property
     def kind(self) -> MemoryKind: ...
 
     def entry_count(self, tokens: int) -> int:
-        """Return how much a text of so many tokens takes of the pool as it enters."""
+        """Return how much a text of so many tokens takes of the pool when it enters."""
         ...
 
     def later_count(self, tokens: int) -> int:
@@ -81,18 +71,16 @@ class MemoryPart(Protocol):
         return len(names)
 
     def enter(self, names: Sequence[bytes]) -> int | None:
-        """Hold what it keeps of a text with these cached blocks; returns how many of those can be
-        used, or None if there is no room."""
+        """Hold what it keeps of a text; returns how many of its cached blocks can be used, or None
+        if there is no room."""
         ...
 
     def begin_row(self, start: int, stop: int, reach: int) -> dict[str, Any]:
-        """Return further options of a `Row` that computes start .. stop, and drafts as far as
-        `reach`."""
+        """Return options of a `Row` that computes start .. stop, and drafts as far as `reach`."""
         return {}
 
     def commit(self, memory: "SequenceMemory", named: int, start: int, computed: int) -> None:
-        """Take in that the oldest row is answered, which has come from `start` to `computed`; the
-        sequence's blocks behind the first `named` have just been named."""
+        """Take in `SequenceMemory.commit`, which has named the blocks behind the first `named`."""
         ...
 
     def leave(self) -> None:
@@ -113,12 +101,11 @@ class RowMemory(NamedTuple):
     """Blocks and other memory that a row reads and writes."""
 
     copies: list[BlockCopy]
-    """Made before anything is written."""
     draft_max: int
     """Drafted tokens that find room."""
     blocks: tuple[int, ...]
     options: dict[str, Any]
-    """Options of its `Row`: what it has of each other kind."""
+    """Options of its `Row`, from each other kind."""
 
 
 @dataclass(slots=True)
@@ -133,13 +120,11 @@ class SequenceMemory:
     namer: BlockNamer
     name_space: str
     salt: NameSalt | None = None
-    """From where on blocks are found under the same salt alone."""
     parts: tuple[MemoryPart, ...] = ()
     """Its part of each other kind that the model has."""
     names: list[bytes] = field(default_factory=list[bytes])
     """Names of its first blocks, as far as they were needed: one that waits is named once."""
     named: int = 0
-    """How many of its blocks are full and committed, and have their names in the pool."""
     tables: list[BlockTable] = field(init=False)
     """Its blocks in each pool: all are grown, copied and truncated together."""
 
@@ -148,12 +133,10 @@ class SequenceMemory:
 
     @property
     def block_size(self) -> int:
-        """Slots of a block."""
         return self.table.block_size
 
     @property
     def block_count(self) -> int:
-        """Blocks of its table."""
         return len(self.table.blocks)
 
     @property
@@ -168,7 +151,7 @@ class SequenceMemory:
     # --- entering -----------------------------------------------------------------------------
 
     def name(self, tokens: Sequence[int], index: int) -> bytes:
-        """Return the name of a block of a text, which tells all that is before its end."""
+        """Return the name of a block of a text, made from all that is before its end."""
         names, size = self.names, self.table.block_size
         for start in range(len(names) * size, (index + 1) * size, size):
             space, stop = self.name_space, start + size
@@ -180,8 +163,8 @@ class SequenceMemory:
         return names[index]
 
     def _found(self, tokens: Sequence[int]) -> list[bytes]:
-        """Return the names of the first blocks of a text that are cached and that it can go on
-        behind. The last token is never among them: something must be left to compute."""
+        """Return the names of a text's first blocks that are cached and that it can follow."""
+        # The last token is never among them: something must be left to compute.
         find, names = self.table.pool.find, list[bytes]()
         for index in range((len(tokens) - 1) // self.block_size):
             name = self.name(tokens, index)
@@ -198,8 +181,8 @@ class SequenceMemory:
         return min([len(names), *(part.known(names) for part in self.parts)]) * self.block_size
 
     def enter(self, tokens: Sequence[int]) -> int | None:
-        """Hold what is cached of a text, and what it needs besides blocks; returns how many tokens
-        are found, or None if there is no room. What it then holds is given back by `leave`."""
+        """Hold what is cached of a text; returns how many tokens were found, or None if other kinds
+        have no room. Whatever it holds then, `leave` gives back."""
         assert not self.table.blocks, "only an empty table can match a prefix"
         names = self._found(tokens)
         self.table.blocks.extend(map(self.table.pool.reuse, names))
@@ -214,8 +197,8 @@ class SequenceMemory:
         return self.slots
 
     def reserve(self, slots: int) -> bool:
-        """Take blocks for a whole text, or change nothing and return False. What other kinds need
-        is taken row by row."""
+        """Take blocks for a whole text, or change nothing and return False."""
+        # What other kinds need is taken row by row.
         return self.table.grow(slots)
 
     # --- rows ---------------------------------------------------------------------------------
@@ -229,7 +212,7 @@ class SequenceMemory:
         return True
 
     def free_slots(self, known: int, shares: int) -> int:
-        """Return how many slots there are behind those `known`, with a share of what is free."""
+        """Return how many slots there are behind so many, with a share of what is free."""
         begun = self.table.pool.blocks_for(known)
         blocks = [
             max(begun, len(table.blocks)) + table.pool.available // shares for table in self.tables
@@ -237,27 +220,26 @@ class SequenceMemory:
         return min(blocks) * self.table.block_size - known
 
     def make_writable(self, start: int) -> list[BlockCopy] | None:
-        """Copy on write: replace shared blocks from the slot `start` on by copies. Returns those
-        to make, or None (and changes nothing) if a pool is too empty."""
+        """Copy on write: replace shared blocks from the slot `start` on by copies; returns those to
+        make, or None, and changes nothing, if a pool is too empty."""
         # From the start of its block on: tokens before `start` are copied along.
         first, copies = start // self.table.block_size, list[BlockCopy]()
+        shared = [table.pool.shared(table.blocks[first:]) for table in self.tables]
         # All pools are asked before one is changed.
-        for table in self.tables:
-            shared = table.shared_from(first)
-            if shared and len(shared) > table.pool.available:
+        for table, blocks in zip(self.tables, shared, strict=True):
+            if blocks and len(blocks) > table.pool.available:
                 return None
-        for table in self.tables:
-            copies += table.make_writable(first)
+        for table, blocks in zip(self.tables, shared, strict=True):
+            copies += table.make_writable(first, blocks)
         return copies
 
     def row_options(self, slots: int) -> dict[str, Any]:
-        """Return the options of a `Row` that name its blocks of other kinds as far as so many
-        slots."""
+        """Return options of a `Row`: its blocks of other kinds, as far as so many slots."""
         return {table.row_field: table.first_blocks(slots) for table in self.tables[1:]}
 
     def begin_row(self, start: int, stop: int, end: int, draft_max: int) -> RowMemory | None:
-        """Return what a row uses that computes start .. stop; None if there is no room for copies.
-        Drafts may be written behind `end`, as far as blocks were reserved."""
+        """Return what a row uses that computes start .. stop and drafts behind `end`, as far as
+        blocks were reserved; None if there is no room for copies."""
         copies = self.make_writable(start)
         if copies is None:
             return None
@@ -271,8 +253,8 @@ class SequenceMemory:
         return RowMemory(copies, draft_max, self.table.first_blocks(reach), options)
 
     def commit(self, tokens: Sequence[int], start: int, computed: int) -> None:
-        """Take in that the oldest row is answered, which has come from `start` to `computed`, the
-        count of committed slots: full blocks are named, and what no later row reads goes home."""
+        """Take in that the oldest row, which began at `start`, is answered up to `computed`: full
+        blocks are named, and what no later row reads is given back."""
         first = self.named
         self.named = max(first, computed // self.table.block_size)
         for index in range(first, self.named):
@@ -307,14 +289,14 @@ class SequenceMemory:
             part.leave()
 
     def forget(self) -> None:
-        """Have nothing served again of what was computed for it."""
+        """Have nothing found again of what was computed for it."""
         for part in self.parts:
             part.forget_named(self.names[: self.named])
         for table in self.tables:
             table.pool.forget(table.held())
 
     def held(self) -> Iterator[tuple[BlockPool, int]]:
-        """Yield all that it holds, with the pool that it is of."""
+        """Yield all that it holds, each with its pool."""
         for table in self.tables:
             yield from ((table.pool, block) for block in table.held())
         for part in self.parts:
@@ -333,14 +315,11 @@ class CachePools:
     """The pools that all sequences take from."""
 
     def __init__(self, blocks: BlockPool, kinds: tuple[MemoryKind, ...] = ()) -> None:
-        """`kinds` are the other kinds of memory that the model's layers have."""
         self.blocks = blocks
         self.kinds = kinds
         self.all = blocks, *(kind.pool for kind in kinds)
         self.chunk_max = min((kind.chunk_max for kind in kinds), default=maxsize)
-        """Known tokens that a row computes at most."""
         self.draft_max = min((kind.draft_max for kind in kinds), default=maxsize)
-        """Drafted tokens in a row at most."""
 
     def memory(
         self,
@@ -350,8 +329,7 @@ class CachePools:
         salt: NameSalt | None = None,
         slots_min: int = 0,
     ) -> SequenceMemory:
-        """Return the empty memory of a sequence; `slots_min` are what it takes at least of a kind
-        that has a few slots for each sequence."""
+        """Return the empty memory of a sequence, with so many slots at least of kinds with some."""
         sequence = name_space, prompt_count, salt is not None, slots_min
         parts = (kind.part(*sequence) for kind in self.kinds)
         kept = tuple(part for part in parts if part is not None)
@@ -366,7 +344,7 @@ class CachePools:
         return tuple(pool.available for pool in self.all)
 
     def has(self, counts: Mapping[BlockPool, int]) -> bool:
-        """Return whether so much is available of each pool."""
+        """Return whether each pool has so much."""
         return all(pool.available >= count for pool, count in counts.items())
 
     def has_for(self, memory: SequenceMemory, blocks: int, tokens: int) -> bool:

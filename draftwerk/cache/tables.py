@@ -22,7 +22,7 @@ class BlockNamer:
         self._secret = secret
 
     def name(self, parent: bytes, tokens: Sequence[int], name_space: str) -> bytes:
-        """Return the name of a full block; `parent` is the previous block's name or ROOT."""
+        """Return the name of a full block; `parent` is that of the block before, or ROOT."""
         digest = blake2b(parent, digest_size=16, key=self._secret)
         # The space's length comes first, so that no space can pose as tokens.
         space = name_space.encode("utf-8", "surrogatepass")
@@ -40,10 +40,9 @@ class BlockNamer:
 
 
 class NameSalt(NamedTuple):
-    """From where on a text's content is not what its tokens alone would give."""
+    """A slot from which on a text's content is not what its tokens alone would give."""
 
     start: int
-    """The first such slot."""
     name: str
     """Digest of all that the content depends on besides the tokens before it."""
 
@@ -64,7 +63,6 @@ class BlockTable:
         self.blocks: list[int] = []
         self.pool = pool
         self.block_size = pool.block_size
-        """Slots of a block."""
 
     def grow(self, slots: int) -> bool:
         """Grow to at least `slots` slots, or change nothing and return False."""
@@ -81,15 +79,11 @@ class BlockTable:
         """Return the blocks of the first `slots` slots."""
         return tuple(self.blocks[: self.pool.blocks_for(slots)])
 
-    def shared_from(self, first: int) -> list[int]:
-        """Return the blocks, by index from `first` on, that others hold too."""
-        return self.pool.shared(self.blocks[first:])
-
-    def make_writable(self, first: int) -> list[BlockCopy]:
-        """Copy on write: replace shared blocks, by index from `first` on, by copies, for which the
-        pool has room; returns the copies to make."""
+    def make_writable(self, first: int, shared: list[int]) -> list[BlockCopy]:
+        """Copy on write, by index from `first` on: replace the shared blocks by copies, for which
+        the pool has room; returns the copies to make."""
         copies = list[BlockCopy]()
-        if shared := self.shared_from(first):
+        if shared:
             fresh = self.pool.take(len(shared))
             assert fresh is not None, "the pool has room for the copies"
             copies = list(zip(shared, fresh, strict=True))

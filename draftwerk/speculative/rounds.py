@@ -19,13 +19,13 @@ class NewSequence(Plain, frozen=True):
     """All that a device or a draft source must know of a sequence, sent with its first row."""
 
     tokens: tuple[int, ...]
-    """The prompt, then whatever was committed before a preemption or a crash."""
+    """The prompt, then what was committed before a preemption or a crash."""
     prompt_count: int
     sampling: Sampling
     methods: tuple[str, ...] | None = None
     """Draft sources the request allows; None means all."""
     name_space: str = ""
-    """Within what finished outputs serve as a draft source, as the names of blocks do."""
+    """Within what blocks are found, and finished outputs serve as a draft source."""
     prediction: tuple[int, ...] = ()
     """The text the client expects, as tokens."""
     options: SequenceOptions = PLAIN_SEQUENCE
@@ -49,7 +49,7 @@ class Row(Plain, frozen=True, kw_only=True):
     """Whether `stop` is the end of the known tokens, so that the row ends in new ones."""
     draft_max: int
     blocks: tuple[int, ...]
-    """The block table: covers every reserved slot."""
+    """The block table of all reserved slots."""
     new_token_ids: tuple[int, ...] = ()
     """Tokens committed since this sequence's previous row."""
     new_sequence: NewSequence | None = None
@@ -78,13 +78,11 @@ class Round(Plain, frozen=True, kw_only=True):
     report: StepReport = NO_STEP
     """The report of the previous step."""
     moves: tuple[tuple[int, int], ...] = ()
-    """(from, to) slots, block * block_size + offset, moved as if at once: after the copies, before
-    anything is written."""
+    """(from, to) slots, block * block_size + offset, moved as if at once, after the copies."""
     occupancy: float = 1.0
     """How likely a row that ends is replaced by a waiting request."""
     continuous: bool = False
-    """Whether there was work at every moment since the previous round: then the device's wait for
-    this one is a gap."""
+    """Whether there was work ever since the previous round: then the device's wait is a gap."""
 
 
 class Draft(Plain, frozen=True):

@@ -4,7 +4,7 @@
                                              no:  committed as well, and the row ends
 
 The target with a seed has one answer after each token: the argmax of log-probability plus noise
-from a counter (`sampling.params.choose`). Drafts only say where answers are worth computing
+from a counter (`sampling.choose`). Drafts only say where answers are worth computing
 beforehand, so any draft gives the same text. Two twins do the same for a whole round:
 `model.gpu.commit.walk_kernel` on a device, and the native sampler's `answer`.
 """
@@ -29,7 +29,7 @@ class TreeWalk:
     node: int = field(default=-1, init=False)
     """The last accepted node; -1 is the last known token."""
     tokens: list[int] = field(default_factory=list[int], init=False)
-    """Committed tokens: the accepted ones, and one more where the draft ends or is wrong."""
+    """Committed tokens: the accepted ones, then one of the target's own."""
     path: list[int] = field(default_factory=list[int], init=False)
     """Accepted nodes, root side first."""
     children: dict[tuple[int, int], int] = field(init=False)

@@ -180,7 +180,7 @@ def test_logprobs_under_a_grammar_are_refused() -> None:
 
 @on_both_loops
 async def test_a_beam_wider_than_the_slots_of_states_is_refused() -> None:
-    async with running(Bench().parts(kinds=(StateSlots(7, 8),))) as engine:
+    async with running(Bench().parts(kinds=(StateSlots(7, 8).kind,))) as engine:
         (refusal,) = await events(engine, changed(beam_width=4))
         assert isinstance(refusal, Failed) and refusal.field == "beam_width"
         assert "3 wide at most" in refusal.reason

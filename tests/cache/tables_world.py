@@ -98,7 +98,7 @@ class Tables:
             return
         for part in text.memory.tables:
             written = part.blocks[text.computed // self.size :]
-            assert not part.shared_from(text.computed // self.size), "a shared block is written"
+            assert not part.pool.shared(written), "a shared block is written"
             assert min(written, default=0) >= 0, "what is written has no block"
         self.copies += copies
         content = (*text.tokens[:stop], *drafts)

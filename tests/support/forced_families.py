@@ -108,8 +108,8 @@ class ForcedFamily:
             block_count=self.block_count,
             block_size=BLOCK_SIZE,
             kinds=(
-                WindowBlocks(window.count, window.window, ROW_MAX, window.kept),
-                StateSlots(STATES if self.has_states else 0, 2 * BLOCK_SIZE),
+                WindowBlocks(window.count, window.window, ROW_MAX, window.kept).kind,
+                StateSlots(STATES if self.has_states else 0, 2 * BLOCK_SIZE).kind,
             ),
             context_max=256,
             stop_token_ids=(),

@@ -107,7 +107,7 @@ class Crowd:
             target=target.fresh,
             block_count=self.model.block_count,
             block_size=BLOCK_SIZE,
-            kinds=(self.model.windows, StateSlots(slots, 2 * BLOCK_SIZE)),
+            kinds=(self.model.windows.kind, StateSlots(slots, 2 * BLOCK_SIZE).kind),
             context_max=1024,
             stop_token_ids=(2,),
             limits=RoundLimits(

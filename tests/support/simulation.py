@@ -348,7 +348,7 @@ def parts(setting: Setting, fates: Fates, rng: random.Random) -> EngineParts:
         target=target.fresh,
         block_count=setting.block_count,
         block_size=size,
-        kinds=(setting.windows, StateSlots(setting.state_slots, 2 * size)),
+        kinds=(setting.windows.kind, StateSlots(setting.state_slots, 2 * size).kind),
         context_max=CONTEXT,
         stop_token_ids=(STOP,),
         limits=RoundLimits(

@@ -102,7 +102,7 @@ async def serving(
         proposer=Recalling,
         block_count=options.block_count,
         block_size=BLOCK_SIZE,
-        kinds=(windows,),
+        kinds=(windows.kind,),
         context_max=context_max,
         stop_token_ids=(2,),
         limits=limits,
