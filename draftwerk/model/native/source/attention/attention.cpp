@@ -68,7 +68,7 @@ void weigh(const float *weights, const uint8_t *values, const int64_t *offsets, 
         });
     }
     if constexpr (PAIRS) {
-        repeat<COUNT>([&](auto r) {
+        each_of<COUNT>([&](int r) INLINED {
             repeat<COLUMNS / 2>([&](auto j) {
                 native::store_interleaved(out + r * out_stride + 2 * j * native::LANES,
                                           sums[r][2 * j], sums[r][2 * j + 1]);

@@ -34,21 +34,17 @@ struct Extent {
     }
 };
 
-template <int FETCH>
-inline void fetch(const uint8_t *upcoming) {
-    for (int line = 0; line < FETCH; line++) native::prefetch(upcoming + 64 * line);
-}
-
-template <bool PAIRS, int COUNT, int FETCH>
+// `upcoming` are the lines to fetch meanwhile, so many at a time.
+template <bool PAIRS, int COUNT>
 void multiply_floats(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
-                     const uint8_t *upcoming, size_t stride, float *out) {
+                     const uint8_t *upcoming, size_t stride, int lines, float *out) {
     using Size = Extent<COUNT>;
     const Size size{panel_bytes};
     const int steps = PAIRS ? (rows.k + 1) / 2 : rows.k;
     Sums<COUNT, Size::COLUMNS> sums = {};
     for (int step = 0; step < steps; step++, panel += 4 * PANEL) {
         if (step % Size::FETCH_STEPS == 0) {
-            fetch<FETCH>(upcoming);
+            for (int line = 0; line < lines; line++) native::prefetch(upcoming + 64 * line);
             upcoming += stride;
         }
         add_step<PAIRS, COUNT, Size::COLUMNS>(sums, rows.data, rows.stride, step,
@@ -57,20 +53,22 @@ void multiply_floats(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
     store<COUNT, Size::COLUMNS>(sums, out, TILE);
 }
 
-// The same products of a coded panel, each added when its turn would come.
-template <int COUNT, bool FETCH>
+// The same products of a coded panel, each added when its turn would come. All of its lines are
+// fetched, or its own, which are there: a kernel for either is compiled, and costs, as much.
+template <int COUNT>
 void multiply_coded(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
-                    const uint8_t *upcoming, size_t, float *out) {
+                    const uint8_t *upcoming, size_t, int lines, float *out) {
     using Size = Extent<COUNT>;
     using Pairs = Words<true>;
     constexpr int WIDE = Size::WIDE, UNITS = coded::UNITS, LINES = coded::GROUP_LINES;
     Sums<COUNT, Size::COLUMNS> sums = {};
     auto fetch = [&](int w, int first, int last) INLINED {
-        for (int line = first; FETCH && line < last; line++) {
+        for (int line = first; line < last; line++) {
             native::prefetch(upcoming + w * panel_bytes + line * coded::LINE_BYTES);
         }
     };
     const uint8_t *row = rows.data;
+    if (!lines) upcoming = panel;
     for (int begin = 0; begin < rows.k; begin += coded::CHUNK) {
         const uint8_t *chunk = panel;
         auto heading = [&](int w) INLINED {
@@ -106,7 +104,7 @@ void multiply_coded(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
                         repeat<Pairs::HALVES>([&](auto later) INLINED {
                             constexpr int HALF = Pairs::HALVES - 1 - later;
                             const auto word = native::pairs_half(found[i], HALF);
-                            repeat<COUNT>([&](auto r) INLINED {
+                            each_of<COUNT>([&](int r) INLINED {
                                 constexpr int STEP = AT / REGISTERS;
                                 const auto x = Pairs::spread(row + r * rows.stride, STEP, HALF);
                                 sums[r][J] = native::fma(x, word, sums[r][J]);
@@ -122,43 +120,25 @@ void multiply_coded(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
     store<COUNT, Size::COLUMNS>(sums, out, TILE);
 }
 
-template <int COUNT, int FETCH>
-constexpr auto multiply_fp32 = multiply_floats<false, COUNT, FETCH>;
-template <int COUNT, int FETCH>
-constexpr auto multiply_bf16 = multiply_floats<true, COUNT, FETCH>;
+using Kernel = void (*)(const Rows &, const uint8_t *, size_t, const uint8_t *, size_t, int,
+                        float *);
 
-using Kernel = void (*)(const Rows &, const uint8_t *, size_t, const uint8_t *, size_t, float *);
-struct Kernels {
-    Kernel by_lines[FETCH_LINES + 1];
-};
-
-// A pass fetches all six lines (five of a coded tile, which has no more), or a half, a third or a
-// sixth of them, or none.
-#define BY_LINES(kernel)                                                                          \
-    template <int... COUNT>                                                                       \
-    constexpr auto kernel##_by_rows(std::integer_sequence<int, COUNT...>) {                       \
-        return std::array<Kernels, sizeof...(COUNT)>{                                             \
-            Kernels{{kernel<COUNT + 1, 0>, kernel<COUNT + 1, 1>, kernel<COUNT + 1, 2>,            \
-                     kernel<COUNT + 1, 3>, nullptr, kernel<COUNT + 1, 5>,                         \
-                     kernel<COUNT + 1, 6>}}...};                                                  \
-    }
-BY_LINES(multiply_fp32)
-BY_LINES(multiply_bf16)
-#undef BY_LINES
-
-constexpr auto FP32 = multiply_fp32_by_rows(std::make_integer_sequence<int, ROWS>());
-constexpr auto BF16 = multiply_bf16_by_rows(std::make_integer_sequence<int, ROWS>());
+template <bool PAIRS, int... COUNT>
+constexpr auto floats_by_rows(std::integer_sequence<int, COUNT...>) {
+    return std::array<Kernel, sizeof...(COUNT)>{multiply_floats<PAIRS, COUNT + 1>...};
+}
+constexpr auto FP32 = floats_by_rows<false>(std::make_integer_sequence<int, ROWS>());
+constexpr auto BF16 = floats_by_rows<true>(std::make_integer_sequence<int, ROWS>());
 
 template <int... COUNT>
 constexpr auto coded_by_rows(std::integer_sequence<int, COUNT...>) {
-    return std::array<std::array<Kernel, 2>, sizeof...(COUNT)>{
-        {{multiply_coded<COUNT + 1, false>, multiply_coded<COUNT + 1, true>}...}};
+    return std::array<Kernel, sizeof...(COUNT)>{multiply_coded<COUNT + 1>...};
 }
 constexpr auto CODED = coded_by_rows(std::make_integer_sequence<int, ROWS>());
 
-Kernel kernel_of(const Matrix &matrix, int count, bool is_coded, int lines) {
-    if (is_coded) return CODED[count - 1][lines > 0];
-    return (matrix.format == Format::fp32 ? FP32 : BF16)[count - 1].by_lines[lines];
+Kernel kernel_of(const Matrix &matrix, int count, bool is_coded) {
+    if (is_coded) return CODED[count - 1];
+    return (matrix.format == Format::fp32 ? FP32 : BF16)[count - 1];
 }
 
 }  // namespace
@@ -184,13 +164,13 @@ void multiply(const Matrix &matrix, const Operand &operand, int row, int count, 
     }
     Rows rows{operand.data.as<uint8_t>() + row * operand.stride, operand.stride, matrix.k};
     const bool is_coded = matrix.is_coded && !words;
-    Kernel kernel = kernel_of(matrix, count, is_coded, upcoming.lines);
+    Kernel kernel = kernel_of(matrix, count, is_coded);
     const size_t panel_bytes = words ? matrix.plain_panel_bytes : matrix.panel_bytes;
     const uint8_t *from = words ? words : matrix.tile(tile);
     int panels = count <= native::WIDE_ROWS ? PANELS : 1;
     for (int panel = 0; panel < PANELS; panel += panels) {
         const uint8_t *next = upcoming.tile ? upcoming.tile + panel * matrix.panel_bytes : nullptr;
         kernel(rows, from + panel * panel_bytes, panel_bytes, next, upcoming.stride,
-               out + panel * PANEL);
+               upcoming.lines, out + panel * PANEL);
     }
 }

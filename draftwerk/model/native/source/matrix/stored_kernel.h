@@ -85,7 +85,7 @@ struct UnitProduct {
     UnitProduct(const uint8_t *at, const uint8_t *halves, const Ahead<Of> &ahead,
                 const StoredGroup *const (&x)[COUNT], Floats (&sums)[COUNT])
         : at(at), halves(halves), ahead(ahead), x(x), scales(at), sums(sums) {
-        repeat<COUNT>([&](auto r) INLINED { part[r] = low[r] = native::broadcast(0.0f); });
+        each_of<COUNT>([&](int r) INLINED { part[r] = low[r] = native::broadcast(0.0f); });
     }
 
     // Half HALF of groups FIRST .. FIRST + AT_ONCE, their integers into `totals`.
@@ -94,7 +94,7 @@ struct UnitProduct {
         constexpr int WORDS = 8 / Read::SUMS;
         Sum dots[AT_ONCE][COUNT];
         repeat<AT_ONCE>([&](auto g) INLINED {
-            repeat<COUNT>([&](auto r) INLINED {
+            each_of<COUNT>([&](int r) INLINED {
                 dots[g][r].sum = start<Read::CENTRE, HALF>(x[r][FIRST + g]);
             });
         });
@@ -106,7 +106,7 @@ struct UnitProduct {
             }
             repeat<AT_ONCE>([&](auto g) INLINED {
                 const Weights w(Read::template word<FIRST + decltype(g)::value, T>(at));
-                repeat<COUNT>([&](auto r) INLINED {
+                each_of<COUNT>([&](int r) INLINED {
                     dots[g][r].add(w, x[r][FIRST + g].bytes + 4 * T);
                 });
             });
@@ -122,7 +122,7 @@ struct UnitProduct {
                                                   Total (&totals)[COUNT]) {
         if constexpr (FLOAT_SCALES) {
             const Floats scale = native::to_floats(scales.template scale<G, HALF>());
-            repeat<COUNT>([&](auto r) INLINED {
+            each_of<COUNT>([&](int r) INLINED {
                 const Floats sum = native::to_floats(dots[r].total());
                 totals[r] = HALF ? native::fma(sum, scale, totals[r])
                                  : native::multiply(sum, scale);
@@ -131,11 +131,11 @@ struct UnitProduct {
             Ints total[COUNT];
             if constexpr (Read::SCALED) {
                 const Ints scale = Sum::scale(scales.template scale<G, HALF>());
-                repeat<COUNT>([&](auto r) INLINED { total[r] = dots[r].total(scale); });
+                each_of<COUNT>([&](int r) INLINED { total[r] = dots[r].total(scale); });
             } else {
-                repeat<COUNT>([&](auto r) INLINED { total[r] = dots[r].total(); });
+                each_of<COUNT>([&](int r) INLINED { total[r] = dots[r].total(); });
             }
-            repeat<COUNT>([&](auto r) INLINED {
+            each_of<COUNT>([&](int r) INLINED {
                 totals[r] = HALF ? native::add(totals[r], total[r]) : total[r];
             });
         }
@@ -146,7 +146,7 @@ struct UnitProduct {
         repeat<Read::MINIMA>([&](auto i) INLINED {
             const Ints whole = scales.template minimum<G, decltype(i)::value>();
             const Floats minimum = native::to_floats(whole);
-            repeat<COUNT>([&](auto r) INLINED {
+            each_of<COUNT>([&](int r) INLINED {
                 const StoredGroup &of = x[r][G];
                 float weighed = Read::MINIMA == 2 ? of.weighed_halves[i] : of.weighed;
                 low[r] = native::fma(minimum, native::broadcast(weighed), low[r]);
@@ -157,20 +157,20 @@ struct UnitProduct {
     template <int G>
     [[gnu::always_inline]] inline void finish(const Total (&totals)[COUNT]) {
         if constexpr (Read::SCALED) {
-            repeat<COUNT>([&](auto r) INLINED {
+            each_of<COUNT>([&](int r) INLINED {
                 part[r] = native::fma(as_floats(totals[r]),
                                       native::broadcast(x[r][G].scale), part[r]);
             });
             if constexpr (Read::MINIMA > 0) add_minima<G>();
         } else {
             const Floats d = Read::template d<G>(at, halves);
-            repeat<COUNT>([&](auto r) INLINED {
+            each_of<COUNT>([&](int r) INLINED {
                 sums[r] = native::fma(native::multiply(as_floats(totals[r]), d),
                                       native::broadcast(x[r][G].scale), sums[r]);
             });
             if constexpr (Read::MINIMA > 0) {
                 const Floats m = Read::m(at);
-                repeat<COUNT>([&](auto r) INLINED {
+                each_of<COUNT>([&](int r) INLINED {
                     sums[r] = native::fma(m, native::broadcast(x[r][G].weighed), sums[r]);
                 });
             }
@@ -200,11 +200,11 @@ struct UnitProduct {
         repeat<GROUPS / SPAN>([&](auto span) INLINED { add_span<decltype(span)::value * SPAN>(); });
         if constexpr (Read::SCALED) {
             const Floats d = Read::d_of(at, halves);
-            repeat<COUNT>([&](auto r) INLINED { sums[r] = native::fma(part[r], d, sums[r]); });
+            each_of<COUNT>([&](int r) INLINED { sums[r] = native::fma(part[r], d, sums[r]); });
             if constexpr (Read::MINIMA > 0) {
                 const Floats dmin = Read::dmin(at);
                 const Floats none = native::broadcast(0.0f);
-                repeat<COUNT>([&](auto r) INLINED {
+                each_of<COUNT>([&](int r) INLINED {
                     sums[r] = native::fma(native::subtract(none, low[r]), dmin, sums[r]);
                 });
             }
@@ -234,7 +234,7 @@ struct FloatProduct {
         for (int r = 0; r < COUNT; r++) {
             for (int i = 0; i < BLOCK; i++) inputs[r][i] = static_cast<float>(x[r][G].bytes[i]);
         }
-        repeat<COUNT>([&](auto r) INLINED {
+        each_of<COUNT>([&](int r) INLINED {
             chains[0][r] = chains[1][r] = native::broadcast(0.0f);
         });
         repeat<BLOCK / 4>([&](auto t) INLINED {
@@ -242,13 +242,13 @@ struct FloatProduct {
             Floats w[4];
             Read::template four<G, decltype(t)::value>(at, w);
             repeat<4>([&](auto i) INLINED {
-                repeat<COUNT>([&](auto r) INLINED {
+                each_of<COUNT>([&](int r) INLINED {
                     chains[i / 2][r] = native::fma(w[i], native::broadcast(inputs[r][4 * t + i]),
                                                    chains[i / 2][r]);
                 });
             });
         });
-        repeat<COUNT>([&](auto r) INLINED {
+        each_of<COUNT>([&](int r) INLINED {
             Floats part = native::add(chains[0][r], chains[1][r]);
             if constexpr (Read::SCALED) part = native::multiply(part, Read::d(at));
             sums[r] = native::fma(part, native::broadcast(x[r][G].scale), sums[r]);
@@ -278,7 +278,7 @@ void multiply_panel(const uint8_t *rows, size_t stride, int k, const uint8_t *pa
     const int units = (k + Of::INPUTS - 1) / Of::INPUTS;
     Floats sums[REGISTERS][COUNT];
     repeat<REGISTERS>([&](auto h) INLINED {
-        repeat<COUNT>([&](auto r) INLINED { sums[h][r] = native::broadcast(0.0f); });
+        each_of<COUNT>([&](int r) INLINED { sums[h][r] = native::broadcast(0.0f); });
     });
     for (int u = 0, others = next.turn; u < units; u++, others--) {
         const size_t begin = unit_at<Of>(u), halves = halves_at<Of>(u);
@@ -286,7 +286,7 @@ void multiply_panel(const uint8_t *rows, size_t stride, int k, const uint8_t *pa
         const uint8_t *fetched = others ? panel : next.data;
         if (!others) others = next.turns;
         const StoredGroup *x[COUNT];
-        repeat<COUNT>([&](auto r) INLINED {
+        each_of<COUNT>([&](int r) INLINED {
             auto *groups = reinterpret_cast<const StoredGroup *>(rows + r * stride);
             x[r] = groups + u * (Of::INPUTS / BLOCK);
         });
@@ -300,7 +300,7 @@ void multiply_panel(const uint8_t *rows, size_t stride, int k, const uint8_t *pa
         }
     }
     repeat<REGISTERS>([&](auto h) INLINED {
-        repeat<COUNT>([&](auto r) INLINED {
+        each_of<COUNT>([&](int r) INLINED {
             native::store(out + r * TILE + h * native::LANES, sums[h][r]);
         });
     });

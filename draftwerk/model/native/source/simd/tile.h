@@ -19,6 +19,13 @@ template <int COUNT, class Each>
     each_index(each, std::make_integer_sequence<int, COUNT>());
 }
 
+// The same with plain numbers, where no type depends on them: it compiles in less time.
+template <int COUNT, class Each>
+[[gnu::always_inline]] inline void each_of(Each each) {
+#pragma GCC unroll 16
+    for (int i = 0; i < COUNT; i++) each(i);
+}
+
 template <int ROWS, int COLUMNS>
 using Sums = native::Floats[ROWS][COLUMNS];
 
@@ -28,25 +35,25 @@ template <int ROWS, int COLUMNS, class Row, class Column>
                                                 Column column) {
     if constexpr (ROWS < COLUMNS) {
         decltype(row(0)) x[ROWS];
-        repeat<ROWS>([&](auto r) { x[r] = row(r); });
-        repeat<COLUMNS>([&](auto j) {
+        each_of<ROWS>([&](int r) INLINED { x[r] = row(r); });
+        each_of<COLUMNS>([&](int j) INLINED {
             const auto w = column(j);
-            repeat<ROWS>([&](auto r) { sums[r][j] = native::fma(x[r], w, sums[r][j]); });
+            each_of<ROWS>([&](int r) INLINED { sums[r][j] = native::fma(x[r], w, sums[r][j]); });
         });
     } else {
         decltype(column(0)) w[COLUMNS];
-        repeat<COLUMNS>([&](auto j) { w[j] = column(j); });
-        repeat<ROWS>([&](auto r) {
+        each_of<COLUMNS>([&](int j) INLINED { w[j] = column(j); });
+        each_of<ROWS>([&](int r) INLINED {
             const auto x = row(r);
-            repeat<COLUMNS>([&](auto j) { sums[r][j] = native::fma(x, w[j], sums[r][j]); });
+            each_of<COLUMNS>([&](int j) INLINED { sums[r][j] = native::fma(x, w[j], sums[r][j]); });
         });
     }
 }
 
 template <int ROWS, int COLUMNS>
 inline void store(const Sums<ROWS, COLUMNS> &sums, float *out, size_t stride) {
-    repeat<ROWS>([&](auto r) {
-        repeat<COLUMNS>([&](auto j) {
+    each_of<ROWS>([&](int r) INLINED {
+        each_of<COLUMNS>([&](int j) INLINED {
             native::store(out + r * stride + j * native::LANES, sums[r][j]);
         });
     });
