@@ -47,7 +47,7 @@ def install(packages: ModuleType) -> ModuleType:
 
 
 def save_wheel(folder: Path, version: str, needs: Sequence[str] = (), name: str = "torch") -> None:
-    """Write a wheel, of torch for example, that holds nothing."""
+    """Write a wheel, of torch for example, that holds an empty module."""
     folder.mkdir(parents=True, exist_ok=True)
     name = name.replace("-", "_")
     stem = f"{name}-{version}.dist-info"
@@ -57,6 +57,7 @@ def save_wheel(folder: Path, version: str, needs: Sequence[str] = (), name: str 
         wheel.writestr(f"{stem}/METADATA", "\n".join(lines) + "\n")
         wheel.writestr(f"{stem}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         wheel.writestr(f"{stem}/RECORD", "")
+        wheel.writestr(f"{name}.py", "")
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -126,6 +127,15 @@ def test_a_cpu_build_of_the_configured_index_is_taken(
     assert what == "torch for CPUs, from the configured index"
     assert size in ("0 MB", "about 200 MB")
     assert (wanted, index) == (f"torch=={version_of(packages)}+cpu", "")
+
+
+def test_modules_are_installed_without_bytecode(
+    packages: ModuleType, indexes: tuple[Path, str], installer: Any, tmp_path: Path
+):
+    save_builds(packages, indexes[0] / "configured", "+cpu")
+    target = tmp_path / "target"
+    installer.install("--target", str(target), f"torch=={version_of(packages)}+cpu")
+    assert [path.name for path in target.rglob("*.py*")] == ["torch.py"]
 
 
 @pytest.mark.grid
