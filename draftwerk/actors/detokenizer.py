@@ -1,10 +1,9 @@
 """Token ids in, text out: whole code points, stop strings, log-probabilities as text."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-import anyio
 from anyio.lowlevel import checkpoint
 
 from draftwerk.actors.events.client_events import (
@@ -25,8 +24,7 @@ from draftwerk.actors.messages import (
     RoundOutputs,
     RouterMessage,
 )
-from draftwerk.actors.monitoring.request_stages import RequestStages, stage_spans
-from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.actors.monitoring.figures import Figures
 from draftwerk.actors.texts.choice_text import ChoiceText, logprob_text, open_choice
 from draftwerk.actors.texts.further_texts import delta_texts, ended_texts, stopped
 from draftwerk.actors.texts.text_tools import TextTools
@@ -41,9 +39,7 @@ class Detokenizer:
     inbox: Inbox[DetokenizerMessage]
     router: Outbox[RouterMessage]
     text: TextTools
-    trace: Trace = field(default_factory=Trace)
-    stages: RequestStages = field(default_factory=RequestStages)
-    clock: Callable[[], float] = anyio.current_time
+    figures: Figures = field(default_factory=Figures)
     _choices: dict[str, dict[int, ChoiceText]] = field(
         default_factory=dict[str, dict[int, ChoiceText]]
     )
@@ -54,7 +50,7 @@ class Detokenizer:
                 case EncodedRequest():
                     await self._open(message)
                 case RoundOutputs():
-                    with self.trace.span("detokenizer", f"{len(message.pieces)} pieces"):
+                    with self.figures.trace.span("detokenizer", f"{len(message.pieces)} pieces"):
                         await self._deliver(message)
                 case Cancel():
                     await self._cancel(message)
@@ -69,10 +65,8 @@ class Detokenizer:
                 await checkpoint()
             if events := tuple(self._events(piece)):
                 await self.router.send(RequestEvents(request_id=piece.request_id, events=events))
-                if piece.times is not None and isinstance(events[-1], Ended):
-                    spans = stage_spans(piece.times, generated.decided_s, self.clock())
-                    self.stages.observe(spans)
-                    self.trace.add(f"request {piece.request_id}", spans)
+                if isinstance(events[-1], Ended):
+                    self.figures.text_ended(piece.request_id, piece.times, generated.decided_s)
 
     async def _open(self, request: EncodedRequest) -> None:
         self._choices[request.request_id] = {

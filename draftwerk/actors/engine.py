@@ -14,8 +14,9 @@ from draftwerk.actors.events.client_events import Event
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.messages import Submit, TokenizerMessage
 from draftwerk.actors.monitoring.drain_rate import DrainRate
-from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot
-from draftwerk.actors.pipeline import EngineParts, Measurements, Pipeline
+from draftwerk.actors.monitoring.figures import Figures
+from draftwerk.actors.monitoring.snapshot import Snapshot
+from draftwerk.actors.pipeline import EngineParts, Pipeline
 from draftwerk.actors.requests.admitting import check_request, events_max
 from draftwerk.actors.requests.ledger import Ledger
 from draftwerk.actors.requests.suspects import computed_counts
@@ -31,9 +32,9 @@ LONG_LIFE_S = 30.0
 class Engine:
     def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
-        self._measurements = Measurements(parts.step_cost, parts.options.policy())
-        self._pipeline = Pipeline(parts, self._measurements)
-        # It outlives every pipeline: the next one is filled from it.
+        # They outlive every pipeline, as the ledger does, from which the next one is filled.
+        self._figures, self._policy = Figures(parts.trace), parts.options.policy()
+        self._pipeline = Pipeline(parts, self._figures, self._policy)
         self._ledger = Ledger(send=self._send, on_closed=self._on_closed)
         self._drain_rate = DrainRate()
         self._restarts = 0
@@ -91,26 +92,15 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """Return the state and the counters of this moment."""
-        scheduler, found = self._pipeline.cache.scheduler, self._measurements
+        pipeline, figures = self._pipeline, self._figures
+        depths = {name: inbox.depth for name, (_, inbox) in pipeline.mailboxes.items()}
+        target_up = self._running and pipeline.verifier.is_ready
         snapshot = Snapshot(
-            load=scheduler.load,
-            counts=found.stats.copy(),
-            actors=ActorFigures(
-                restarts=self._restarts,
-                mailbox_depths={
-                    name: inbox.depth for name, (_, inbox) in self._pipeline.mailboxes.items()
-                },
-                mailbox_waits={name: waits.copy() for name, waits in found.waits.items()},
-                progress_age_s=self._pipeline.cache.progress_age_s(),
-                actor_ages_s=self.parts.trace.ages_s(),
-            ),
-            models=ModelFigures(
-                target_up=self._running and self._pipeline.verifier.is_ready,
-                processes=self.parts.processes(),
-                device_busy_s=dict(found.device_clock.busy_s),
-                device_gaps=found.device_clock.gaps.copy(),
-            ),
-            request_stages=found.stages.copy(),
+            load=pipeline.cache.scheduler.load,
+            counts=figures.counts.copy(),
+            actors=figures.of_actors(self._restarts, depths, pipeline.cache.progress_age_s()),
+            models=figures.of_models(target_up, self.parts.processes()),
+            request_stages=figures.stages.copy(),
             audits=dict(self.parts.audit.counts),
             draining=bool(self._closed_to),
         )
@@ -157,7 +147,7 @@ class Engine:
                     raise
                 await anyio.sleep(pause_s)
                 self._restarts += 1
-                self._pipeline = Pipeline(self.parts, self._measurements)
+                self._pipeline = Pipeline(self.parts, self._figures, self._policy)
                 # A model that did not even come up was not failed by any request.
                 self._ledger.resubmit(computed_counts(running) if had_model else {})
             except BaseExceptionGroup as group:

@@ -40,11 +40,10 @@ class _End(ABC):
 
 @dataclass(slots=True, eq=False)
 class MailboxQueue:
-    """The messages in a mailbox, and the tasks that wait at its ends: one at each.
+    """The messages in a mailbox, and the tasks that wait at its ends: one at each."""
 
-    anyio's memory streams ask the event loop for a turn before they wait, and note who waits: at
-    a message for each stream and round, that was an eighth of what an event cost.
-    """
+    # anyio's memory streams ask the event loop for a turn before they wait, and note who waits: at
+    # a message for each stream and round, that was an eighth of what an event cost.
 
     bound: int
     messages: deque[Stamped] = field(default_factory=deque[Stamped])
@@ -158,11 +157,8 @@ class Inbox(_End, Generic[Received]):
     _waits: Histogram | None
 
     async def receive(self) -> Received:
-        """Wait for a message; raises EndOfStream behind the last one.
-
-        A message that is there is taken without a turn of the event loop: a burst of them costs
-        one turn, not one each.
-        """
+        """Wait for a message; raises EndOfStream behind the last one."""
+        # One that is there is taken without a turn of the event loop: a burst costs one turn.
         while True:
             try:
                 return self.receive_nowait()

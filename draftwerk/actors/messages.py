@@ -56,7 +56,6 @@ class ChoiceUpdate(OneRequest, frozen=True, kw_only=True):
     error: str = ""
     retry_after_ms: int = 0
     stats: SequenceStats = SequenceStats()
-    """The choice's cost so far."""
     times: StageTimes | None = None
     """When its stages began, if it was not submitted before."""
 

@@ -9,7 +9,6 @@ Cache → Draft → Verifier → Cache is the only cycle; it runs on credits (`p
 never waits.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -28,9 +27,7 @@ from draftwerk.actors.messages import (
     RouterMessage,
     TokenizerMessage,
 )
-from draftwerk.actors.monitoring.device_clock import DeviceClock
-from draftwerk.actors.monitoring.histogram import WAITS_S, Histogram
-from draftwerk.actors.monitoring.request_stages import RequestStages
+from draftwerk.actors.monitoring.figures import Figures
 from draftwerk.actors.monitoring.snapshot import Snapshot
 from draftwerk.actors.monitoring.trace import Trace
 from draftwerk.actors.requests.audit import Audit
@@ -44,7 +41,6 @@ from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.load.size_limits import MemorySizes, RequestSizes
-from draftwerk.speculative.load.stats import SchedulerStats
 from draftwerk.speculative.request import CHOICES_MAX
 from draftwerk.speculative.rounds import Proposal, Verdict
 from draftwerk.speculative.running_set import SequenceFactory
@@ -118,37 +114,11 @@ class EngineAttachment:
         return snapshot
 
 
-@dataclass(slots=True)
-class Measurements:
-    """Counters and what is learnt, across all pipelines."""
-
-    step_cost: StepCost
-    policy: PolicyFactory
-    stats: SchedulerStats = field(default_factory=SchedulerStats)
-    waits: dict[str, Histogram] = field(
-        default_factory=lambda: defaultdict[str, Histogram](lambda: Histogram(WAITS_S))
-    )
-    """How long messages were in each mailbox, by the name of its reader."""
-    device_clock: DeviceClock = field(default_factory=DeviceClock)
-    stages: RequestStages = field(default_factory=RequestStages)
-
-
-def memory_sizes(parts: EngineParts, pools: CachePools) -> MemorySizes:
-    """Return what an engine has for texts."""
-    fields: dict[str, Any] = {}
-    for kind in pools.kinds:
-        fields.update(kind.sizes(parts.tokens_max))
-    blocks = parts.block_count, parts.block_size
-    return MemorySizes(blocks=blocks, round_max=parts.limits.tokens_max, **fields)
-
-
 class Pipeline:
     """One generation of actors and their mailboxes; after a crash comes the next."""
 
-    def __init__(self, parts: EngineParts, measurements: Measurements) -> None:
-        # These and the other measurements go on counting in the next pipeline.
-        waits = measurements.waits
-        pipeline_depth = parts.limits.pipeline_depth
+    def __init__(self, parts: EngineParts, figures: Figures, policy: PolicyFactory) -> None:
+        waits, pipeline_depth = figures.waits, parts.limits.pipeline_depth
         # A live request sends one Submit, a Cancel for each choice at most, and one for the whole.
         messages_max = parts.requests_max * (CHOICES_MAX + 2)
 
@@ -181,8 +151,11 @@ class Pipeline:
         blocks = parts.block_count, parts.block_size
         kinds = (make(*blocks, parts.limits.rows_in_flight) for make in parts.kinds)
         pools = CachePools(BlockPool(*blocks), tuple(kind for kind in kinds if kind is not None))
-        stats, cost, policy = measurements.stats, measurements.step_cost, measurements.policy
-        scheduler = Scheduler(pools, parts.limits, stats, cost, policy)
+        own: dict[str, Any] = {}
+        for kind in pools.kinds:
+            own.update(kind.sizes(parts.tokens_max))
+        memory = MemorySizes(blocks=blocks, round_max=parts.limits.tokens_max, **own)
+        scheduler = Scheduler(pools, parts.limits, figures.counts, parts.step_cost, policy)
         namer = BlockNamer(parts.name_secret)
         beside = (each.attach(parts, scheduler, namer, to_cache) for each in parts.attachments)
         self.beside = [run for run in beside if run is not None]
@@ -198,7 +171,7 @@ class Pipeline:
             to_ledger,
             parts.text,
             parts.options.check,
-            RequestSizes(parts.tokens_max, parts.text.vocab_size, memory_sizes(parts, pools)),
+            RequestSizes(parts.tokens_max, parts.text.vocab_size, memory),
             parts.worker,
             parts.trace,
         )
@@ -213,21 +186,13 @@ class Pipeline:
                 parts.limits,
                 parts.stop_token_ids,
                 parts.tokens_max,
-                parts.options.extensions(measurements.step_cost, parts.limits),
+                parts.options.extensions(parts.step_cost, parts.limits),
             ),
             trace=parts.trace,
         )
         self.drafter = Drafter(undrafted, to_verifier, proposer, parts.trace)
-        self.verifier = Verifier(
-            proposals,
-            to_cache,
-            parts.target(),
-            parts.trace,
-            measurements.device_clock,
-            pipeline_depth,
-        )
-        stages = measurements.stages
-        self.detokenizer = Detokenizer(results, to_ledger, parts.text, parts.trace, stages)
+        self.verifier = Verifier(proposals, to_cache, parts.target(), figures, pipeline_depth)
+        self.detokenizer = Detokenizer(results, to_ledger, parts.text, figures)
 
     def check(self) -> None:
         """Assert every invariant, between rounds."""

@@ -40,7 +40,6 @@ class Tokenizer:
     sizes: RequestSizes
     worker: Worker
     trace: Trace = field(default_factory=Trace)
-    clock: Callable[[], float] = anyio.current_time
     encode_s: float = ENCODE_S
     check_s: float = CHECK_S
     _room: anyio.Semaphore = field(
@@ -64,7 +63,7 @@ class Tokenizer:
                         assert_never(message)
 
     async def _serve(self, submit: Submit) -> None:
-        taken_s = self.clock()
+        taken_s = anyio.current_time()
         async with self._room:
             with self.trace.span("tokenizer", submit.request_id):
                 await self._submit(submit, taken_s)
@@ -110,7 +109,7 @@ class Tokenizer:
             )
         arrived_s = taken_s if submit.arrived_s is None else min(submit.arrived_s, taken_s)
         # Of a resumed request, the client has had the first token long ago.
-        times = None if submit.committed else StageTimes(arrived_s, taken_s, self.clock())
+        times = None if submit.committed else StageTimes(arrived_s, taken_s, anyio.current_time())
         return EncodedRequest(
             request_id=submit.request_id,
             options=submit.options,

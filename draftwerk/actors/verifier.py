@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from draftwerk.actors.devices.device import Device
 from draftwerk.actors.mailbox import Inbox, Outbox, mailbox
 from draftwerk.actors.messages import CacheMessage
-from draftwerk.actors.monitoring.device_clock import DeviceClock
-from draftwerk.actors.monitoring.trace import Trace
+from draftwerk.actors.monitoring.figures import Figures
 from draftwerk.machine.cpus import step_aside
 from draftwerk.speculative.rounds import Proposal, Verdict
 
@@ -21,8 +20,7 @@ class Verifier:
     inbox: Inbox[Proposal]
     cache: Outbox[CacheMessage]
     model: Device[Proposal, Verdict]
-    trace: Trace = field(default_factory=Trace)
-    device_clock: DeviceClock = field(default_factory=DeviceClock)
+    figures: Figures = field(default_factory=Figures)
     pipeline_depth: int = 1
     up: bool = False
     """Whether the model was there when the actor began; nothing else survives its loss."""
@@ -35,7 +33,7 @@ class Verifier:
     async def run(self) -> None:
         """Have the model ready, then verify rounds; ends if it is lost while idle."""
         if not self.model.alive:
-            with self.trace.span("verifier", "start the model"):
+            with self.figures.trace.span("verifier", "start the model"):
                 await self.model.revive()
         self.up = True
         # A place for every round under way: never full.
@@ -58,11 +56,11 @@ class Verifier:
     async def _answers(self, sent: Inbox[Proposal]) -> None:
         """Hand on the answer to each round that was sent."""
         async for proposal in sent:
-            with self.trace.span("verifier", f"step {proposal.round.round_id}"):
+            with self.figures.trace.span("verifier", f"step {proposal.round.round_id}"):
                 verdict = await self.model.receive()
             # Else the model's process waits for this one while other CPUs are idle.
             step_aside(verdict.report.cpu)
-            self.device_clock.observe(verdict.round_id, verdict.report, self.trace)
+            self.figures.step_ended(verdict)
             if proposal.drafts:
                 verdict = replace(verdict, drafts=proposal.drafts)
             # The cache's mailbox has a place for every round under way: never full.

@@ -36,7 +36,7 @@ def preempt(made: Desk, text: Sequence) -> None:
     """Preempt a sequence, and take it out of the queue again."""
     made.scheduler.running_set.preempt(text)
     waiting = made.scheduler.running_set.waiting
-    assert waiting.first is text
+    assert waiting[0] is text
     waiting.remove(text)
 
 
