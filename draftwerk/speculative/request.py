@@ -57,8 +57,6 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
 
 CHOICES_MAX = 16
 """Texts for one prompt at most."""
-STOP_IDS_MAX = 64
-"""Tokens that end a text: those that a client names, and a model's own around a gap."""
 
 
 class Options(OptionFields, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,8 +70,9 @@ class Options(OptionFields, frozen=True, kw_only=True, omit_defaults=True):
     ignore_eos: bool = False
     stop: Annotated[tuple[StopString, ...], Meta(max_length=STOPS_MAX)] = ()
     """Strings that end a choice's text where they first occur; they are left out of it."""
-    stop_token_ids: Annotated[tuple[TokenId, ...], Meta(max_length=STOP_IDS_MAX)] = ()
-    """Tokens that end a choice's text besides the model's own; they have no text."""
+    stop_token_ids: Annotated[tuple[TokenId, ...], Meta(max_length=64)] = ()
+    """Tokens that end a choice's text besides the model's own, as those around a gap; they have no
+    text."""
     choices: Annotated[int, Meta(ge=1, le=CHOICES_MAX)] = 1
     """Texts to generate for each prompt."""
     echo: bool = False
@@ -146,11 +145,6 @@ class EncodedRequest(EngineRequest, frozen=True, kw_only=True):
     def sent_tokens(self, choice: int) -> tuple[int, ...]:
         """Return the tokens of a choice that were delivered before a crash."""
         return self.committed[choice] if self.committed else ()
-
-    @property
-    def known_count(self) -> int:
-        """Tokens of the prompt, and of a half-written reply behind it."""
-        return len(self.tokens) + len(self.options.written.tokens)
 
     @property
     def texts(self) -> list[int]:

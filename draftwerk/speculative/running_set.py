@@ -46,11 +46,8 @@ class SequenceFactory:
     context_max: int
     """Prompt and generated tokens at most."""
     extensions: tuple[Extension, ...] = ()
-    _ids: "count[int]" = field(default_factory=lambda: count(1))
-
-    def new_id(self) -> int:
-        """Return a number that no other sequence has."""
-        return next(self._ids)
+    new_id: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
+    """Returns a number that no other sequence has."""
 
     def open(self, request: EncodedRequest, now_s: float) -> list[Sequence]:
         """Return the sequences of a request; the first reads the prompt for all."""
@@ -105,10 +102,6 @@ class SequenceFactory:
 
 class WaitingQueue(deque[Sequence]):
     """Waiting sequences in the order of their queue keys."""
-
-    @property
-    def first(self) -> Sequence | None:
-        return self[0] if self else None
 
     @property
     def first_ready(self) -> Sequence | None:
@@ -166,8 +159,7 @@ class RunningSet:
             return False
         if (
             not sequence.enter()
-            or self._is_cramped(sequence)
-            or not self._has_later(sequence)
+            or not self._fits(sequence)
             # Again, now that it is in: only then what it takes is known.
             or not self.admits(sequence)
         ):
@@ -211,11 +203,6 @@ class RunningSet:
         else:
             self.waiting.remove(sequence)
 
-    def take_finished_ids(self) -> tuple[int, ...]:
-        """Return the sequences that the devices can forget."""
-        finished_ids, self.finished_ids = tuple(self.finished_ids), []
-        return finished_ids
-
     def check(self) -> None:
         """Assert every invariant: each block's holders are the tables that name it."""
         self.waiting.check()
@@ -232,18 +219,16 @@ class RunningSet:
         holding = (memory for sequence in self.waiting for memory in sequence.memories())
         assert not any(memory.block_count for memory in holding), "a waiting sequence holds blocks"
 
-    def _has_later(self, entering: Sequence) -> bool:
-        """Return whether all that run, and one more, find the blocks that they take row by row."""
-        return not self.running or self.pools.has_later(
+    def _fits(self, entered: Sequence) -> bool:
+        """Return whether one that has entered, and all that run, find the blocks to take later."""
+        if not self.running:
+            return True
+        available = self.pool.available + entered.memory.block_count
+        return available >= entered.entry_blocks(self.pool) and self.pools.has_later(
             (memory, len(sequence.tokens) + 1)
-            for sequence in (entering, *self.running.values())
+            for sequence in (entered, *self.running.values())
             for memory in sequence.memories()
         )
-
-    def _is_cramped(self, sequence: Sequence) -> bool:
-        """Return whether a sequence would have to give way for more blocks of its own."""
-        available = self.pool.available + sequence.memory.block_count
-        return bool(self.running) and available < sequence.entry_blocks(self.pool)
 
     def preempt_last(self, asking: Sequence) -> bool:
         """Preempt the last in order that is in no round; False if there is none, or it asked."""
@@ -253,8 +238,7 @@ class RunningSet:
         return victim is not None and victim is not asking
 
     def preemptible(self) -> list[Sequence]:
-        """Return the running sequences that are in no round: the last in order first, and of equal
-        ones the last admitted."""
+        """Return the running sequences in no round: the last in order, and admitted, first."""
         free = [sequence for sequence in self.running.values() if not sequence.in_flight]
         # `reverse` leaves equal ones in their order, which is the last admitted first.
         return sorted(reversed(free), key=queue_key, reverse=True)

@@ -275,12 +275,13 @@ class Scheduler:
             pipeline_slot=pipeline_slot,
             rows=tuple(plan.rows),
             copies=tuple(plan.copies),
-            finished_ids=self.running_set.take_finished_ids(),
+            finished_ids=tuple(plan.finished_ids),
             moves=tuple(plan.moves),
             occupancy=self.running_set.occupancy.share(len(self.running_set.waiting)),
             report=self.report,
             continuous=self._continuous,
         )
+        plan.finished_ids.clear()
         self._rounds[pipeline_slot] = round_, plan.members
         self._continuous = True
         return round_

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from msgspec.structs import replace
 
 from draftwerk.speculative.load.size_limits import RefusedError, RequestSizes
-from draftwerk.speculative.options.request_checks import check_prompt
+from draftwerk.speculative.options.request_checks import check_prompt, known_count
 from draftwerk.speculative.options.scored_prompt import ScoredPrompt
 from draftwerk.speculative.request import EncodedRequest
 from draftwerk.speculative.requests.further_outputs import FurtherOutputs
@@ -19,7 +19,7 @@ from draftwerk.speculative.sequence import RoundPlan, SequenceProgress, Taken
 def check_read(request: EncodedRequest, sizes: RequestSizes) -> None:
     """Raise RefusedError for a prompt that is too long, though it may fill the context."""
     check_prompt(request, sizes.vocab_size)
-    count, most = request.known_count, sizes.context_max
+    count, most = known_count(request), sizes.context_max
     if count > most:
         raise RefusedError(f"a text has {count} tokens; {most} are the most")
 

@@ -7,11 +7,16 @@ from draftwerk.speculative.parameters.bounds import PLACEHOLDER_MIN
 from draftwerk.speculative.request import EncodedRequest
 
 
+def known_count(request: EncodedRequest) -> int:
+    """Return how many tokens the prompt has, and a half-written reply behind it."""
+    return len(request.tokens) + len(request.options.written.tokens)
+
+
 def room(request: EncodedRequest, sizes: RequestSizes) -> int:
     """Return how many tokens may be generated for a request."""
     if request.options.tokens_max is not None:
         return request.options.tokens_max
-    return sizes.context_max - request.known_count
+    return sizes.context_max - known_count(request)
 
 
 def check_ids(token_ids: Iterable[int], vocab_size: int, field: str) -> None:
@@ -32,7 +37,7 @@ def check_prompt(request: EncodedRequest, vocab_size: int) -> None:
 def check_text(request: EncodedRequest, sizes: RequestSizes) -> None:
     """Raise RefusedError for a text that does not fit, or names unknown tokens."""
     check_prompt(request, sizes.vocab_size)
-    count, most, options = request.known_count, sizes.context_max, request.options
+    count, most, options = known_count(request), sizes.context_max, request.options
     if count >= most:
         reason = f"the prompt has {count} tokens; with one generated it must fit into {most}"
         raise RefusedError(reason, context_max=most, count=count)

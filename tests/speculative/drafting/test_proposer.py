@@ -97,7 +97,7 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
         assert got[name] == want or (name in cancelled and got[name] == want[: len(got[name])])
     drafts_of(
         proposer,
-        make_round(finished_ids=scheduler.running_set.take_finished_ids()),
+        make_round(finished_ids=tuple(scheduler.running_set.finished_ids)),
         (),
     )
     assert not proposer._sequences.states

@@ -149,7 +149,7 @@ class Server:
         assert self.states is None or self.states.pool.used == 0
         drafts_of(
             self.proposer,
-            make_round(finished_ids=self.scheduler.running_set.take_finished_ids()),
+            make_round(finished_ids=tuple(self.scheduler.running_set.finished_ids)),
             (),
         )
         self.proposer.check()

@@ -23,7 +23,7 @@ def may_run_ahead(
     urgent sequence and no newcomer may have to wait long for it: else the next round is planned
     behind the verdict.
     """
-    first, running = running_set.waiting.first, running_set.running.values()
+    first, running = next(iter(running_set.waiting), None), running_set.running.values()
     if first is not None and any(gives_way(sequence, first) for sequence in running):
         return False
     extended = (sequence for sequence in running if isinstance(sequence, ExtendedSequence))

@@ -84,7 +84,7 @@ class ServicePolicy(Policy):
         return self.prompts.wanted(plan)
 
     def read(self, plan: RoundPlan, reading: list[Sequence]) -> None:
-        if reading or self.running_set.waiting.first is not None:
+        if reading or self.running_set.waiting:
             self.prompts.plan(plan, reading)
 
     def learn(self, report: StepReport, interval_ms: float | None) -> None:
