@@ -349,8 +349,8 @@ def test_large_classes_are_found(member: str) -> None:
 # --- the trunk ------------------------------------------------------------------------------------
 
 CEILINGS = {
-    "trunk": {"files": 19, "lines": 3300, "lines that name an option": 0},
-    "crossed": {"files": 36, "lines": 6511, "lines that name an option": 24},
+    "trunk": {"files": 19, "lines": 3294, "lines that name an option": 0},
+    "crossed": {"files": 36, "lines": 6473, "lines that name an option": 17},
 }
 """Of the trunk, and of all files that a plain request crosses. They only fall: `python -m
 validation.trunk`."""

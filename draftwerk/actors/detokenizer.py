@@ -6,14 +6,8 @@ from typing import assert_never
 
 from anyio.lowlevel import checkpoint
 
-from draftwerk.actors.events.client_events import (
-    NO_FURTHER_TEXTS,
-    Delta,
-    Ended,
-    Event,
-    Failed,
-    Started,
-)
+from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed, Started
+from draftwerk.actors.events.option_texts import NO_FURTHER_TEXTS
 from draftwerk.actors.mailbox import Inbox, Outbox
 from draftwerk.actors.messages import (
     Cancel,

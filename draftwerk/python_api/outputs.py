@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.events.client_events import Delta, Ended, TokenText
+from draftwerk.actors.events.client_events import Delta, Ended
+from draftwerk.actors.events.option_texts import TokenText
 from draftwerk.api.responses.answers import AnswerParts, call_id_of
 from draftwerk.api.shared.request_timer import RequestTimer
 from draftwerk.api.shared.usage import RequestMetrics, Usage

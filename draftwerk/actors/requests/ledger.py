@@ -13,6 +13,7 @@ import anyio
 import msgspec
 
 from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed, Started
+from draftwerk.actors.events.option_texts import options_behind
 from draftwerk.actors.mailbox import Outbox
 from draftwerk.actors.messages import (
     Cancel,
@@ -23,6 +24,7 @@ from draftwerk.actors.messages import (
     TokenizerMessage,
 )
 from draftwerk.actors.requests.suspects import ComputedCount
+from draftwerk.speculative.request import Options
 
 SUSPICION_MAX = 24
 """Above it, a request is taken for the cause of the restarts that it has seen."""
@@ -47,8 +49,8 @@ class Entry:
     started: bool = False
     """Whether the client was sent the length of its prompt; a restart computes it again."""
     failed: bool = False
-    scored: int = 0
-    """Prompt tokens whose log-probabilities its client was sent."""
+    options: Options = field(init=False)
+    """The options that it has when it is submitted again."""
     suspicion: int = 0
     """Restarts since its client was last sent a token."""
     computed_count: ComputedCount = NOWHERE
@@ -58,6 +60,7 @@ class Entry:
 
     def __post_init__(self) -> None:
         submit = self.submit
+        self.options = submit.options
         self.committed = [[] for _ in range(submit.options.choices)]
         for choice, tokens in enumerate(submit.committed):  # it was begun elsewhere
             self.committed[choice].extend(tokens)
@@ -77,7 +80,7 @@ class Entry:
                 if event.tokens:
                     self._clear()
                 self.committed[event.choice].extend(event.tokens)
-                self.scored += len(event.further.scored)
+                self.options = options_behind(self.options, event.further)
             case Ended():
                 self._clear()
                 self.ended.add(event.choice)
@@ -107,12 +110,9 @@ class Entry:
 
     def resubmission(self) -> Submit:
         """Return the message that takes the request up where its client's text ends."""
-        options = self.submit.options
-        # Its client has these log-probabilities; the prompt before them may come from the cache.
-        scored_from = options.scored_from + self.scored
         return msgspec.structs.replace(
             self.submit,
-            options=msgspec.structs.replace(options, scored_from=scored_from),
+            options=self.options,
             committed=tuple(map(tuple, self.committed)),
             ended=tuple(sorted(self.ended)),
         )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.events.client_events import TokenText
+from draftwerk.actors.events.option_texts import TokenText
 from draftwerk.actors.texts.stops import StopScanner
 from draftwerk.actors.texts.text_tools import TextStream, TextTools
 from draftwerk.speculative.replies.channels import parser_of

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from draftwerk.actors.events.client_events import NO_FURTHER_TEXTS, FurtherTexts, TokenText
+from draftwerk.actors.events.option_texts import NO_FURTHER_TEXTS, FurtherTexts, TokenText
 from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.actors.texts.choice_text import ChoiceText, logprob_text, open_choice
 from draftwerk.actors.texts.text_tools import TextTools

@@ -8,7 +8,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.events.client_events import Delta, Ended, TokenText
+from draftwerk.actors.events.client_events import Delta, Ended
+from draftwerk.actors.events.option_texts import TokenText
 from draftwerk.api.openai.logprobs import CompletionOffsets, prompt_logprobs
 from draftwerk.api.openai.replies import (
     CompletionChoice,

@@ -4,7 +4,7 @@ import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from draftwerk.actors.events.client_events import TokenText
+from draftwerk.actors.events.option_texts import TokenText
 from draftwerk.api.openai.replies import (
     CompletionLogprobs,
     PromptLogprob,

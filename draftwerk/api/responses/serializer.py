@@ -7,14 +7,8 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.events.client_events import (
-    Delta,
-    Ended,
-    Event,
-    FurtherTexts,
-    Started,
-    TokenText,
-)
+from draftwerk.actors.events.client_events import Delta, Ended, Event, Started
+from draftwerk.actors.events.option_texts import FurtherTexts, TokenText
 from draftwerk.api.responses.answers import AnswerParts, call_id_of
 from draftwerk.api.shared.errors import ApiError
 from draftwerk.api.shared.usage import RequestMetrics, ServiceTier, Usage

@@ -14,15 +14,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from draftwerk.actors.events.client_events import (
-    NO_FURTHER_TEXTS,
-    Delta,
-    Ended,
-    Event,
-    Failed,
-    FurtherTexts,
-    Started,
-)
+from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed, Started
+from draftwerk.actors.events.option_texts import NO_FURTHER_TEXTS, FurtherTexts
 from draftwerk.api.shared.calls import EventObserver
 from draftwerk.api.shared.ports import EngineClient
 from draftwerk.api.shared.request_timer import RequestTimer

@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.actors.events.client_events import (
-    Delta,
-    Ended,
-    Event,
-    Failed,
-    FurtherTexts,
-    Started,
-    TokenText,
-)
+from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed, Started
+from draftwerk.actors.events.option_texts import FurtherTexts, TokenText
 from draftwerk.actors.messages import Cancel, Closed, RequestEvents, Submit, TokenizerMessage
 from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.actors.requests.ledger import Entry, Ledger

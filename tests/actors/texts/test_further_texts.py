@@ -1,6 +1,6 @@
 """Outputs of options in a client's events; what they say of texts is in test_detokenizer."""
 
-from draftwerk.actors.events.client_events import NO_FURTHER_TEXTS, FurtherTexts
+from draftwerk.actors.events.option_texts import NO_FURTHER_TEXTS, FurtherTexts
 from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.actors.texts.choice_text import ChoiceText
 from draftwerk.actors.texts.further_texts import delta_texts, ended_texts, stopped

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from draftwerk.actors.events.client_events import Delta, Ended, FurtherTexts, TokenText
+from draftwerk.actors.events.client_events import Delta, Ended
+from draftwerk.actors.events.option_texts import FurtherTexts, TokenText
 from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.api.openai.completions import CompletionSerializer
 from draftwerk.api.openai.logprobs import prompt_logprobs

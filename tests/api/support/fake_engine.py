@@ -17,15 +17,8 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from draftwerk.actors.events.client_events import (
-    Delta,
-    Ended,
-    Event,
-    Failed,
-    FurtherTexts,
-    Started,
-    TokenText,
-)
+from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed, Started
+from draftwerk.actors.events.option_texts import FurtherTexts, TokenText
 from draftwerk.actors.monitoring.histogram import Histogram
 from draftwerk.actors.monitoring.sequence_stats import SequenceStats
 from draftwerk.actors.monitoring.snapshot import ActorFigures, ModelFigures, Snapshot

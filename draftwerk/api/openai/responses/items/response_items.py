@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from draftwerk.actors.events.client_events import Delta, Ended, TokenText
+from draftwerk.actors.events.client_events import Delta, Ended
+from draftwerk.actors.events.option_texts import TokenText
 from draftwerk.api.openai.logprobs import token_logprobs
 from draftwerk.api.openai.responses.items.response_tools import (
     CustomInput,
