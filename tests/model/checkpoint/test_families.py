@@ -18,10 +18,8 @@ from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.whole_prompts import all_seen, seeing
 from draftwerk.speculative.rounds import NO_DRAFT
 from draftwerk.speculative.sampling import Sampling
 from tests.model.native.models import part, round_of
@@ -31,11 +29,9 @@ from tests.support.tiny_models import (
     CASES,
     FAMILIES,
     VOCAB,
-    has_delta_rule,
     oracle_greedy,
     oracle_logits,
     save_tiny,
-    tiny_model,
 )
 
 GREEDY = Sampling(temperature=0.0)
@@ -196,55 +192,3 @@ def test_a_row_without_a_summary_is_llamas_graph_but_for_windows(row, tmp_path: 
     assert row.summary or unlike in ("", "sliding_window")
     if row.model_type not in ("phi3",):  # whose smallest config is plain
         assert bool(row.summary) <= bool(unlike)
-
-
-def other(value: object) -> object:
-    """Return another value of a config's field; None where there is no obvious one."""
-    match value:
-        case bool():
-            return not value
-        case float():
-            return 1.5 * value
-        case int():
-            return value + 3
-        case _:
-            return None
-
-
-SIZES = {"vocab_size", "hidden_size", "num_hidden_layers", "head_dim", "intermediate_size"}
-SIZES |= {"num_attention_heads", "num_key_value_heads", "shared_intermediate_size"}
-IN_TRAINING = ("dropout", "pdrop", "initializer", "aux_loss", "pretraining_tp")
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_no_field_of_a_config_is_ignored(family: str, tmp_path: Path):
-    """Whatever changes Transformers' logits changes ours, or is refused by its name."""
-    plain = tiny_model(family)
-    # Recurrences are computed token by token; there are no windows then.
-    scans = has_delta_rule(plain) or family == "granitemoehybrid"
-    tokens = Random(1).choices(range(VOCAB), k=10 if scans else 60)
-    truth = oracle_logits(plain, tokens)
-    fields = plain.config.to_dict()
-    for name in fields.keys() - SIZES:
-        value = other(fields[name])
-        if value is None or any(each in name for each in IN_TRAINING):
-            continue
-        directory = tmp_path / name
-        try:
-            changed = tiny_model(family, **{name: value})
-            logits = oracle_logits(changed, tokens)
-            if torch.equal(logits, truth):
-                continue
-            changed.save_pretrained(directory)
-        except Exception:  # Transformers itself will not have it
-            continue
-        try:
-            model = load(str(directory), torch.float32)
-        except Refused as refused:
-            assert name in str(refused)
-            continue
-        plain_forward = TorchForward(model.config, model.weights, attend)
-        forward = seeing(plain_forward, model.config.graph.sees_all, all_seen)
-        pages = allocate(model.config, 64, 16, torch.float32, torch.device("cpu"))
-        ours = forward(round_of([part(tokens)]), pages)
-        assert (ours - logits).abs().max() < 1e-4, name
