@@ -1,4 +1,4 @@
-"""A model process with two rounds under way: the texts of one at a time, killed or not."""
+"""A model process with two rounds under way: the texts of one at a time, killed, idle or not."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from draftwerk.actors.devices.child import spawn
 from draftwerk.actors.devices.process import ProcessDevice
-from draftwerk.actors.engine import running
+from draftwerk.actors.engine import Engine, running
 from draftwerk.actors.pipeline import EngineParts
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.options.step_options import target_runner
@@ -53,6 +53,8 @@ worker.main(*sys.argv[1:])
 """
 """A model process that loses its sequences while it has no work."""
 LIMITS = RoundLimits(rows_max=6, tokens_max=64)
+SILENCE_S = 3.0
+"""After which a stopped process is given up."""
 
 
 @pytest.fixture(scope="module")
@@ -172,3 +174,24 @@ async def test_a_process_that_fails_its_own_check_is_replaced(options: ModelOpti
             assert await texts_of(engine, request, REQUESTS) == want
     finally:
         await target.close()
+
+
+async def test_one_that_dies_or_stops_while_idle_is_replaced_before_the_next_request(
+    target: TARGET,
+) -> None:
+    def is_up(engine: Engine) -> bool:
+        return target.process_id is not None and engine.snapshot().models.target_up
+
+    await target.revive()
+    async with running(ahead(target)) as engine:
+        for restarts, what in enumerate((signal.SIGKILL, signal.SIGSTOP), start=1):
+            await until(lambda: is_up(engine))
+            victim, patient_s = target.process_id, target.silence_s
+            assert victim is not None
+            if what == signal.SIGSTOP:
+                target.silence_s = SILENCE_S
+            os.kill(victim, what)
+            await until(lambda gone=victim: target.process_id != gone)
+            target.silence_s = patient_s  # its successor has time
+            await until(lambda: is_up(engine))
+            assert engine.snapshot().actors.restarts == restarts
