@@ -14,7 +14,7 @@ from tests.api.conftest import serving
 from tests.api.page.looks import Look, check_look, in_every_look, show_as
 from tests.api.page.test_talk import KNOWN, ask, asked, click, shown
 from tests.api.support import browser
-from tests.api.support.browser import Page, needs_browser
+from tests.api.support.browser import Page
 from tests.api.support.fake_engine import FakeEngine
 
 NOTE = "document.getElementById('attached-note').textContent"
@@ -41,7 +41,6 @@ def written(folder: Path, **texts: str) -> list[Path]:
     return paths
 
 
-@needs_browser
 @in_every_look
 async def test_files_are_counted_shown_and_sent_before_the_text(
     chromium: int, tmp_path: Path, look: Look
@@ -68,7 +67,6 @@ async def test_files_are_counted_shown_and_sent_before_the_text(
         await check_look(page, ".file b", ".file pre")
 
 
-@needs_browser
 async def test_files_stay_with_their_question(chromium: int, tmp_path: Path) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.until(KNOWN)
@@ -89,7 +87,6 @@ async def test_files_stay_with_their_question(chromium: int, tmp_path: Path) -> 
         assert asked(served) == [first.replace("Sum up", "In one word")]
 
 
-@needs_browser
 async def test_what_is_no_text_is_refused_and_a_file_can_be_removed(
     chromium: int, tmp_path: Path
 ) -> None:
@@ -110,7 +107,6 @@ async def test_what_is_no_text_is_refused_and_a_file_can_be_removed(
         assert asked(served) == ["Alone"]
 
 
-@needs_browser
 async def test_a_prompt_that_is_too_long_is_said_so_before_it_is_sent(
     chromium: int, tmp_path: Path
 ) -> None:
@@ -121,7 +117,6 @@ async def test_a_prompt_that_is_too_long_is_said_so_before_it_is_sent(
         assert served.engine.submitted == []
 
 
-@needs_browser
 async def test_files_alone_are_a_message(chromium: int, tmp_path: Path) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.until(KNOWN)
@@ -151,7 +146,6 @@ class PictureMarks:
         return 0
 
 
-@needs_browser
 @in_every_look
 async def test_pictures_are_shown_and_sent_where_the_model_reads_some(
     chromium: int, tmp_path: Path, look: Look
@@ -184,7 +178,6 @@ async def test_pictures_are_shown_and_sent_where_the_model_reads_some(
         assert asked(served)[0] == sent
 
 
-@needs_browser
 async def test_a_picture_that_is_none_is_said_so(chromium: int, tmp_path: Path) -> None:
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"\x89PNG" + bytes(300_000))

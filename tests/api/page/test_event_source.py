@@ -13,7 +13,6 @@ from draftwerk.api.responses import resuming
 from tests.api.conftest import serving
 from tests.api.responses.test_resuming import begun, events_of, text_of
 from tests.api.support import browser
-from tests.api.support.browser import needs_browser
 from tests.api.support.fake_engine import FakeEngine
 
 CUTS = 100
@@ -64,7 +63,6 @@ async def cutting(port: int) -> AsyncGenerator[tuple[Cutter, str], None]:
         yield cutter, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-@needs_browser
 async def test_a_stock_event_source_puts_together_what_was_cut_a_hundred_times(
     chromium: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from tests.api.page.looks import Look, check_look, in_every_look, show_as
 from tests.api.page.test_page import CATCH_COPY, IDLE, set_field
 from tests.api.page.test_talk import KNOWN, ask, click, shown
 from tests.api.support import browser
-from tests.api.support.browser import Page, needs_browser
+from tests.api.support.browser import Page
 from tests.api.support.fake_engine import FakeEngine
 
 FOOT = "[...document.querySelectorAll('.foot')].at(-1).textContent"
@@ -68,7 +68,6 @@ async def two_turns(page: Page) -> None:
     await page.until(f"{IDLE} && document.querySelectorAll('.share').length === 2")
 
 
-@needs_browser
 @in_every_look
 async def test_a_link_holds_the_answer_and_it_is_verified(chromium: int, look: Look) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
@@ -95,7 +94,6 @@ async def test_a_link_holds_the_answer_and_it_is_verified(chromium: int, look: L
             await other.run("localStorage.clear()")
 
 
-@needs_browser
 async def test_a_forged_link_is_found_out(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await two_turns(page)
@@ -115,7 +113,6 @@ async def test_a_forged_link_is_found_out(chromium: int) -> None:
                 assert await shown(other, ".foot.error")
 
 
-@needs_browser
 async def test_another_name_of_the_same_model_verifies_it(chromium: int) -> None:
     async with serving(FakeEngine()) as served:
         served.state.model = msgspec.structs.replace(served.state.model, fingerprint="fp_1")
@@ -128,7 +125,6 @@ async def test_another_name_of_the_same_model_verifies_it(chromium: int) -> None
                 assert (await verdict(other)).startswith("verified")
 
 
-@needs_browser
 async def test_a_damaged_link_says_so(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await two_turns(page)
@@ -148,7 +144,6 @@ async def test_a_damaged_link_says_so(chromium: int) -> None:
                 assert await shown(other, ".bubble") == []
 
 
-@needs_browser
 async def test_a_shared_conversation_is_gone_on_with_and_then_kept(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await two_turns(page)

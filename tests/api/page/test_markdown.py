@@ -8,7 +8,7 @@ import pytest
 
 from tests.api.conftest import serving
 from tests.api.support import browser
-from tests.api.support.browser import Page, needs_browser
+from tests.api.support.browser import Page
 from tests.api.support.fake_engine import FakeEngine
 
 LOAD = """
@@ -56,7 +56,6 @@ async def run(page: Page, script: str) -> Any:
     return await page.run(f"(async () => {{ {LOAD} {script} }})()")
 
 
-@needs_browser
 async def test_markdown_becomes_elements(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         for text, wanted in CASES.items():
@@ -118,7 +117,6 @@ return texts.map((text) => {
 """
 
 
-@needs_browser
 @pytest.mark.parametrize("length", [12, 60])
 async def test_any_text_in_any_pieces_is_drawn_safely_and_the_same(
     chromium: int, length: int
@@ -133,7 +131,6 @@ async def test_any_text_in_any_pieces_is_drawn_safely_and_the_same(
         assert all(link.startswith(("https://", "http://", "mailto:")) for link in each["links"])
 
 
-@needs_browser
 @pytest.mark.parametrize(
     "bit", ["[", "*", "**a ", "`", "> ", "- ", "_a", "|", "[a](", "~~a", "*a "]
 )

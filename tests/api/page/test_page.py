@@ -11,8 +11,8 @@ from draftwerk.api.http.page import FILES
 from draftwerk.speculative.requests.client_prompts import Chat
 from draftwerk.speculative.sources.registry import SOURCES
 from tests.api.conftest import serving
+from tests.api.page.conftest import page_of
 from tests.api.support import browser
-from tests.api.support.browser import needs_browser
 from tests.api.support.fake_engine import FakeEngine, whole_text
 from tests.support.waiting import until
 
@@ -64,7 +64,6 @@ SHOWN_COLOUR = """(name) => {
 }"""
 
 
-@needs_browser
 @pytest.mark.parametrize("dark", [False, True])
 async def test_colours_come_from_the_table_of_sources(chromium: int, dark: bool) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
@@ -78,13 +77,9 @@ async def test_colours_come_from_the_table_of_sources(chromium: int, dark: bool)
         assert page.complaints == []
 
 
-@needs_browser
 @pytest.mark.parametrize("transport", ["sse", "ws"])
 async def test_an_answer_is_shown_token_by_token(chromium: int, transport: str) -> None:
-    async with (
-        serving(FakeEngine(step_s=0.01)) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
+    async with page_of(chromium, FakeEngine(step_s=0.01)) as (served, page):
         await page.until("document.getElementById('model').textContent.includes('fake-model')")
         await page.run(f"document.getElementById('transport').value = '{transport}'")
         await page.run("document.getElementById('markdown').checked = false")
@@ -104,13 +99,9 @@ async def test_an_answer_is_shown_token_by_token(chromium: int, transport: str) 
         assert page.complaints == []
 
 
-@needs_browser
 @pytest.mark.parametrize("transport", ["sse", "ws"])
 async def test_stop_cancels_the_request(chromium: int, transport: str) -> None:
-    async with (
-        serving(FakeEngine(step_s=0.01)) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
+    async with page_of(chromium, FakeEngine(step_s=0.01)) as (served, page):
         await page.run(f"document.getElementById('transport').value = '{transport}'")
         await page.run(f"({TYPE})('!held')")
         await page.until("document.querySelectorAll('.token').length > 3")
@@ -120,12 +111,8 @@ async def test_stop_cancels_the_request(chromium: int, transport: str) -> None:
         assert served.engine.live == 0 or transport == "sse"
 
 
-@needs_browser
 async def test_without_guessing_the_text_is_the_same(chromium: int) -> None:
-    async with (
-        serving(FakeEngine(step_s=0.01)) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
+    async with page_of(chromium, FakeEngine(step_s=0.01)) as (served, page):
         await page.until("document.getElementById('model').textContent.includes('fake-model')")
         await page.run(f"({TYPE})('Hello')")
         await page.until(f"{IDLE} && !!document.querySelector('.recheck')")
@@ -136,13 +123,9 @@ async def test_without_guessing_the_text_is_the_same(chromium: int) -> None:
         assert plain.sampling.seed == served.engine.submitted[-2][1].sampling.seed
 
 
-@needs_browser
 @pytest.mark.parametrize("transport", ["sse", "ws"])
 async def test_the_check_sends_the_answers_own_request(chromium: int, transport: str) -> None:
-    async with (
-        serving(FakeEngine(step_s=0.01)) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
+    async with page_of(chromium, FakeEngine(step_s=0.01)) as (served, page):
         await page.until("document.getElementById('model').textContent.includes('fake-model')")
         await page.run(f"document.getElementById('transport').value = '{transport}'")
         await page.run("document.getElementById('format').value = 'json_object'")
@@ -158,12 +141,8 @@ async def test_the_check_sends_the_answers_own_request(chromium: int, transport:
         assert plain.sampling.grammar is not None
 
 
-@needs_browser
 async def test_half_an_answer_is_not_checked_and_a_new_chat_is_empty(chromium: int) -> None:
-    async with (
-        serving(FakeEngine(step_s=0.01)) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
+    async with page_of(chromium, FakeEngine(step_s=0.01)) as (served, page):
         for transport in ("sse", "ws"):
             await page.run(f"document.getElementById('transport').value = '{transport}'")
             await page.run(f"({TYPE})('!held')")
@@ -185,7 +164,6 @@ async def test_half_an_answer_is_not_checked_and_a_new_chat_is_empty(chromium: i
         await page.until(f"{IDLE} && document.body.textContent.includes('stopped')")
 
 
-@needs_browser
 @pytest.mark.parametrize("transport", ["sse", "ws"])
 async def test_an_answer_is_stopped_before_it_has_begun(chromium: int, transport: str) -> None:
     async with (
@@ -203,12 +181,8 @@ async def test_an_answer_is_stopped_before_it_has_begun(chromium: int, transport
         assert not page.complaints
 
 
-@needs_browser
 async def test_a_narrow_window_shows_the_newest_text_and_the_way_to_stop_it(chromium: int) -> None:
-    async with (
-        serving(FakeEngine(step_s=0.001)) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
+    async with page_of(chromium, FakeEngine(step_s=0.001)) as (_served, page):
         await page.look(400, 500)
         for turn in ("Hello", "Hello again", "!held"):
             await page.until(IDLE)
@@ -227,23 +201,15 @@ async def test_a_narrow_window_shows_the_newest_text_and_the_way_to_stop_it(chro
         await page.until(IDLE)
 
 
-@needs_browser
 async def test_generated_text_is_never_markup(chromium: int) -> None:
-    async with (
-        serving(FakeEngine(step_s=0.001)) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
+    async with page_of(chromium, FakeEngine(step_s=0.001)) as (_served, page):
         await page.run(f"({TYPE})('<img src=x onerror=alert(1)> <b>bold</b>')")
         await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
         assert await page.run("document.querySelectorAll('#talk b, #talk img').length") == 0
 
 
-@needs_browser
 async def test_errors_are_shown(chromium: int) -> None:
-    async with (
-        serving(FakeEngine()) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
+    async with page_of(chromium, FakeEngine()) as (_served, page):
         for transport in ("sse", "ws"):
             await page.run(f"document.getElementById('transport').value = '{transport}'")
             await page.run(f"({TYPE})('!fail')")
@@ -253,12 +219,8 @@ async def test_errors_are_shown(chromium: int) -> None:
             await page.run("document.getElementById('fresh').click()")
 
 
-@needs_browser
 async def test_a_key_is_asked_for_and_used(chromium: int) -> None:
-    async with (
-        serving(FakeEngine(), api_key=["team:secret"]) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
+    async with page_of(chromium, FakeEngine(), api_key=["team:secret"]) as (served, page):
         await page.until("document.getElementById('model').textContent.includes('API key')")
         await page.run(
             "const key = document.getElementById('key'); key.value = 'secret'; key.onchange()"
@@ -286,7 +248,6 @@ def set_field(name: str, value: object) -> str:
     )
 
 
-@needs_browser
 async def test_what_is_copied_is_what_would_be_asked(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.until("document.getElementById('model').textContent.includes('fake-model')")
@@ -312,7 +273,6 @@ async def test_what_is_copied_is_what_would_be_asked(chromium: int) -> None:
         assert json.loads(words[words.index("-d") + 1])["messages"] == messages
 
 
-@needs_browser
 async def test_copying_works_on_plain_http_from_another_machine(chromium: int) -> None:
     async with serving(FakeEngine(), host="0.0.0.0", insecure=True) as served:
         url = f"http://elsewhere.test:{served.url.rsplit(':', 1)[1]}"
@@ -334,7 +294,6 @@ async def test_copying_works_on_plain_http_from_another_machine(chromium: int) -
             assert all(policy_ignored in complaint for complaint in page.complaints)
 
 
-@needs_browser
 async def test_a_prompt_survives_an_error_and_is_asked_again(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         prompt = "document.getElementById('prompt').value"
@@ -352,7 +311,6 @@ async def test_a_prompt_survives_an_error_and_is_asked_again(chromium: int) -> N
         assert [each.content for each in asked.messages] == ["Hello"]
 
 
-@needs_browser
 async def test_settings_survive_a_reload_and_the_key_the_tab_alone(chromium: int) -> None:
     chosen = {"temperature": "0.3", "top_p": "0.9", "max_tokens": "77", "seed": "5",
               "system": "Be brief.\nRhyme.", "format": "json_object", "transport": "ws",
@@ -380,7 +338,6 @@ async def test_settings_survive_a_reload_and_the_key_the_tab_alone(chromium: int
         assert "Be brief" not in await page.run("JSON.stringify({...localStorage})")
 
 
-@needs_browser
 async def test_a_system_prompt_may_have_several_lines(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.run(set_field("system", "Be brief.\nRhyme."))
@@ -391,7 +348,6 @@ async def test_a_system_prompt_may_have_several_lines(chromium: int) -> None:
         assert prompt.messages[0].content == "Be brief.\nRhyme."
 
 
-@needs_browser
 async def test_the_legend_explains_every_origin(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.until("document.getElementById('model').textContent.includes('fake-model')")
@@ -407,7 +363,6 @@ async def test_the_legend_explains_every_origin(chromium: int) -> None:
         assert "what followed the longest match earlier in the text" in said
 
 
-@needs_browser
 async def test_on_a_phone_the_settings_are_above_the_composer(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.look(400, 800)

@@ -12,10 +12,11 @@ import pytest
 
 from draftwerk_tools.loadtest.server.launcher import free_port
 from tests.api.conftest import serving
+from tests.api.page.conftest import page_of
 from tests.api.page.looks import Look
 from tests.api.page.test_page import IDLE, TYPE, set_field
 from tests.api.support import browser
-from tests.api.support.browser import Page, needs_browser
+from tests.api.support.browser import Page
 from tests.api.support.fake_engine import FakeEngine
 
 KNOWN = "document.getElementById('model').textContent.includes('fake-model')"
@@ -64,12 +65,8 @@ async def process_on(port: int) -> AsyncGenerator[asyncio.subprocess.Process]:
         await child.wait()
 
 
-@needs_browser
 async def test_a_keyed_server_asks_for_its_key_where_it_is_missing(chromium: int) -> None:
-    async with (
-        serving(FakeEngine(), api_key=["team:secret"]) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
+    async with page_of(chromium, FakeEngine(), api_key=["team:secret"]) as (served, page):
         await page.until(f"{DOOR} && document.activeElement.id === 'key'")
         await page.type("wrong")
         await page.press("Enter")
@@ -86,7 +83,6 @@ async def test_a_keyed_server_asks_for_its_key_where_it_is_missing(chromium: int
         assert "secret" not in await page.run("JSON.stringify({...localStorage})")
 
 
-@needs_browser
 async def test_what_is_typed_survives_a_reload_and_is_gone_once_sent(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.until(KNOWN)
@@ -99,7 +95,6 @@ async def test_what_is_typed_survives_a_reload_and_is_gone_once_sent(chromium: i
         assert await page.run(PROMPT) == ""
 
 
-@needs_browser
 async def test_the_reason_of_a_long_message_that_failed_is_in_view(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.look(400, 700)
@@ -110,7 +105,6 @@ async def test_the_reason_of_a_long_message_that_failed_is_in_view(chromium: int
         assert (await page.run(PROMPT)).startswith("!refuse")
 
 
-@needs_browser
 async def test_a_server_that_dies_is_named_and_noticed_when_it_is_back(chromium: int) -> None:
     port = free_port()
     async with (
@@ -134,7 +128,6 @@ async def test_a_server_that_dies_is_named_and_noticed_when_it_is_back(chromium:
             await page.until(ANSWERED)
 
 
-@needs_browser
 async def test_no_two_fields_have_one_name_and_a_phone_shows_the_name(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.look(400, 800)
@@ -179,13 +172,9 @@ async def violations(page: Page) -> list[str]:
     return await page.run(VIOLATIONS)
 
 
-@needs_browser
 @pytest.mark.parametrize("look", [Look(1280, False), Look(1280, True), Look(400, True)], ids=str)
 async def test_axe_finds_no_violation(chromium: int, look: Look) -> None:
-    async with (
-        serving(FakeEngine(), api_key=["secret"]) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
+    async with page_of(chromium, FakeEngine(), api_key=["secret"]) as (_served, page):
         await page.look(look.width, 900, dark=look.is_dark, still=True)
         await page.until(DOOR)
         assert await violations(page) == []

@@ -4,11 +4,12 @@ import re
 
 from draftwerk.api.http.page import FILES
 from tests.api.conftest import serving
+from tests.api.page.conftest import page_of
 from tests.api.page.looks import Look, check_look, in_every_look, show_as
 from tests.api.page.test_page import TYPE
 from tests.api.page.test_talk import KNOWN, shown
 from tests.api.support import browser
-from tests.api.support.browser import Page, needs_browser
+from tests.api.support.browser import Page
 from tests.api.support.fake_engine import FakeEngine
 from tests.support.waiting import until
 
@@ -55,13 +56,9 @@ async def figures(page: Page) -> dict[str, str]:
     }
 
 
-@needs_browser
 @in_every_look
 async def test_the_panel_shows_what_the_metrics_say(chromium: int, look: Look) -> None:
-    async with (
-        serving(FakeEngine(step_s=0.01)) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
+    async with page_of(chromium, FakeEngine(step_s=0.01)) as (served, page):
         await show_as(page, look)
         await page.until(KNOWN)
         await page.run(f"({TYPE})('!held')")
@@ -83,7 +80,6 @@ async def test_the_panel_shows_what_the_metrics_say(chromium: int, look: Look) -
         await page.run("document.getElementById('form').requestSubmit()")
 
 
-@needs_browser
 async def test_out_of_sight_it_asks_for_nothing(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.look(400, 500)
@@ -105,7 +101,6 @@ async def test_the_metrics_that_it_reads_are_there() -> None:
         assert re.search(rf"^{name}[ {{]", page, re.MULTILINE), name
 
 
-@needs_browser
 @in_every_look
 async def test_a_model_is_chosen_from_a_list_and_asked(chromium: int, look: Look) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
@@ -132,7 +127,6 @@ async def test_a_model_is_chosen_from_a_list_and_asked(chromium: int, look: Look
         await page.run("localStorage.clear()")
 
 
-@needs_browser
 async def test_where_there_is_one_model_there_is_no_list(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.until(KNOWN)

@@ -8,10 +8,11 @@ import pytest
 from draftwerk.speculative.parameters.defaults import SamplingDefaults
 from draftwerk.speculative.requests.client_prompts import Chat
 from tests.api.conftest import Served, serving
+from tests.api.page.conftest import page_of
 from tests.api.page.test_page import IDLE, TYPE, set_field
 from tests.api.support import browser
 from tests.api.support.agents import CALLS, THINKING
-from tests.api.support.browser import Page, needs_browser
+from tests.api.support.browser import Page
 from tests.api.support.fake_engine import FakeEngine, whole_text
 
 KNOWN = "document.getElementById('model').textContent.includes('fake-model')"
@@ -44,7 +45,6 @@ async def click(page: Page, selector: str, number: int = -1) -> None:
     await page.run(f"[...document.querySelectorAll({json.dumps(selector)})].at({number}).click()")
 
 
-@needs_browser
 async def test_a_conversation_survives_a_reload_and_can_be_deleted(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await ask(page, "First chat")
@@ -70,7 +70,6 @@ async def test_a_conversation_survives_a_reload_and_can_be_deleted(chromium: int
         assert page.complaints == []
 
 
-@needs_browser
 async def test_nothing_is_kept_if_one_wants_that(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.run(set_field("keep", False))
@@ -79,7 +78,6 @@ async def test_nothing_is_kept_if_one_wants_that(chromium: int) -> None:
         assert await shown(page, "#chat-list .open") == []
 
 
-@needs_browser
 async def test_questions_are_edited_and_answers_made_again_as_versions(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.run(set_field("seed", "7"))
@@ -106,7 +104,6 @@ async def test_questions_are_edited_and_answers_made_again_as_versions(chromium:
         assert page.complaints == []
 
 
-@needs_browser
 async def test_two_settings_answer_side_by_side_with_one_seed(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         for name, value in (("compare", True), ("b_temperature", "0"), ("b_speculate", "")):
@@ -140,7 +137,6 @@ async def with_tools(served: Served, page: Page) -> None:
     await page.run(set_field("tools", json.dumps(TOOLS)))
 
 
-@needs_browser
 async def test_calls_and_reasoning_are_shown_and_results_sent(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await with_tools(served, page)
@@ -167,7 +163,6 @@ async def test_calls_and_reasoning_are_shown_and_results_sent(chromium: int) -> 
         assert page.complaints == []
 
 
-@needs_browser
 async def test_tools_that_are_no_json_are_named_and_the_text_stays(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.until(KNOWN)
@@ -178,7 +173,6 @@ async def test_tools_that_are_no_json_are_named_and_the_text_stays(chromium: int
         assert served.engine.submitted == []
 
 
-@needs_browser
 async def test_everything_can_be_done_from_the_keyboard(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.until(KNOWN)
@@ -199,7 +193,6 @@ async def test_everything_can_be_done_from_the_keyboard(chromium: int) -> None:
         assert asked(served)[-1] == "!held"
 
 
-@needs_browser
 async def test_every_field_and_button_has_a_name_and_every_part_a_role(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.look(1300, 800)
@@ -221,7 +214,6 @@ async def test_every_field_and_button_has_a_name_and_every_part_a_role(chromium:
         assert answered == "Answer: Look: Calls weather."
 
 
-@needs_browser
 async def test_motion_and_colours_are_as_the_user_wants_them(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         background = "getComputedStyle(document.body).backgroundColor"
@@ -241,7 +233,6 @@ async def test_motion_and_colours_are_as_the_user_wants_them(chromium: int) -> N
         assert await page.run("document.activeElement.id") == "chats-toggle"
 
 
-@needs_browser
 async def test_passages_tell_whether_they_were_read_or_reused(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.run(set_field("passages", "One passage.\n\n Another one.\n"))
@@ -267,15 +258,11 @@ STREAM = """Object.values({...localStorage}).map((each) => /chatcmpl-[0-9-]+/.ex
 GROWN = "document.querySelectorAll('.token').length > 3"
 
 
-@needs_browser
 @pytest.mark.parametrize("how", ["reload", "crash"])
 async def test_an_answer_goes_on_after_a_reload_until_it_is_stopped(
     chromium: int, how: str
 ) -> None:
-    async with (
-        serving(FakeEngine(step_s=0.01)) as served,
-        browser.opened(chromium, served.url) as page,
-    ):
+    async with page_of(chromium, FakeEngine(step_s=0.01)) as (served, page):
         await page.until(KNOWN)
         await page.run(f"({TYPE})('!held')")
         await page.until(GROWN)
@@ -300,7 +287,6 @@ async def test_an_answer_goes_on_after_a_reload_until_it_is_stopped(
         assert "".join(words.split()) == "".join(whole_text(prompt, options).split())
 
 
-@needs_browser
 async def test_an_answer_that_the_server_lost_is_kept_as_cut_and_asked_again(
     chromium: int,
 ) -> None:
@@ -326,7 +312,6 @@ async def test_an_answer_that_the_server_lost_is_kept_as_cut_and_asked_again(
         await page.until(IDLE)
 
 
-@needs_browser
 async def test_a_cut_answer_is_not_kept_if_one_wants_that(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.run(set_field("keep", False))
@@ -336,7 +321,6 @@ async def test_a_cut_answer_is_not_kept_if_one_wants_that(chromium: int) -> None
         assert "held" not in await page.run("JSON.stringify({...localStorage})")
 
 
-@needs_browser
 async def test_enter_during_an_answer_says_why_nothing_is_sent(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.until(KNOWN)
@@ -353,7 +337,6 @@ async def test_enter_during_an_answer_says_why_nothing_is_sent(chromium: int) ->
         assert len(served.engine.submitted) == 1
 
 
-@needs_browser
 async def test_a_speed_is_told_once_and_words_say_where_they_came_from(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await ask(page, "Hello")
@@ -371,7 +354,6 @@ async def test_a_speed_is_told_once_and_words_say_where_they_came_from(chromium:
         assert set(await page.run(f"{corrected}.map({decoration})")) <= {"none"}
 
 
-@needs_browser
 async def test_fields_show_what_the_model_recommends_and_ask_for_nothing_else(
     chromium: int,
 ) -> None:
@@ -385,7 +367,6 @@ async def test_fields_show_what_the_model_recommends_and_ask_for_nothing_else(
             assert (options.sampling.temperature, options.sampling.top_p) == (0.3, 1.0)
 
 
-@needs_browser
 async def test_an_answer_has_most_of_a_phones_screen(chromium: int) -> None:
     async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
         await page.look(375, 667)

@@ -14,16 +14,12 @@ from time import monotonic, sleep
 from typing import Any
 
 import httpx
-import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from tests.support.waiting import DEADLINE_S
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
-needs_browser = pytest.mark.skipif(
-    CHROMIUM is None, reason="NOT TESTED: the page, as there is no Chromium on the PATH"
-)
 FREE: dict[int, list[str]] = {}
 """Tabs that tests have left, by the browser's port."""
 FLAGS = (
