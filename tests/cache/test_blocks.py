@@ -25,51 +25,9 @@ def counts(pool: BlockPool) -> tuple[int, int, int]:
     return pool.free, pool.used, pool.cached
 
 
-def test_every_block_is_free_at_first(pool: BlockPool) -> None:
-    assert counts(pool) == (4, 0, 0)
-
-
-@pytest.mark.parametrize(("slots", "blocks"), [(0, 0), (1, 1), (16, 1), (17, 2), (32, 2)])
-def test_slots_fill_whole_blocks(pool: BlockPool, slots: int, blocks: int) -> None:
-    assert pool.blocks_for(slots) == blocks
-
-
-def test_taken_blocks_are_distinct_and_held_once(pool: BlockPool) -> None:
-    blocks = pool.take(3)
-    assert blocks is not None
-    assert len(set(blocks)) == 3
-    assert [pool.holders(block) for block in blocks] == [1, 1, 1]
-    assert counts(pool) == (1, 3, 0)
-
-
-def test_taking_more_than_there_is_takes_nothing(pool: BlockPool) -> None:
-    cache_block(pool, b"kept")
-    assert pool.take(5) is None
-    assert counts(pool) == (3, 0, 1)
-    assert pool.find(b"kept") is not None
-
-
 def test_taking_none_is_never_refused(pool: BlockPool) -> None:
     pool.take(4)
     assert pool.take(0) == []
-
-
-def test_a_block_is_shared_while_two_hold_it(pool: BlockPool) -> None:
-    (block,) = pool.take(1) or []
-    assert not pool.shared([block])
-    pool.hold(block)
-    assert pool.shared([block]) == [block]
-    pool.drop([block])
-    assert not pool.shared([block])
-    assert counts(pool) == (3, 1, 0)
-
-
-def test_a_dropped_block_is_free_without_a_name_and_cached_with_one(pool: BlockPool) -> None:
-    named, unnamed = pool.take(2) or []
-    pool.name(named, b"name")
-    pool.drop([named, unnamed])
-    assert counts(pool) == (3, 0, 1)
-    assert pool.find(b"name") == named
 
 
 def test_holding_revives_a_cached_block(pool: BlockPool) -> None:
@@ -127,15 +85,6 @@ def test_the_first_block_of_a_name_keeps_it(pool: BlockPool) -> None:
     assert pool.find(b"name") == first
     pool.drop([first, second])
     assert counts(pool) == (3, 0, 1)
-
-
-def test_a_block_keeps_its_first_name(pool: BlockPool) -> None:
-    (block,) = pool.take(1) or []
-    pool.name(block, b"first")
-    pool.name(block, b"second")
-    assert pool.find(b"first") == block
-    assert pool.find(b"second") is None
-    pool.check()
 
 
 def test_an_unnamed_block_cannot_be_found_and_may_be_named_anew(pool: BlockPool) -> None:
