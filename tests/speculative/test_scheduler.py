@@ -14,7 +14,6 @@ from draftwerk.speculative.rounds import (
     NO_DRAFT,
     Decision,
     Draft,
-    NewSequence,
     Round,
     Verdict,
     chain,
@@ -157,21 +156,6 @@ def ids(round_: Round) -> list[int]:
     return [row.sequence_id for row in round_.rows]
 
 
-def test_nothing_submitted_is_nothing_planned() -> None:
-    world = make_world()
-    assert world.scheduler.plan() is None
-    assert world.scheduler.idle
-
-
-def test_a_first_row_carries_the_prompt_and_opens_the_sequence() -> None:
-    world = make_world()
-    sequence = submit(world)
-    (row,) = planned(world).rows
-    assert (row.start, row.stop, row.samples, row.draft_max) == (0, 8, True, 0)
-    assert row.new_sequence == NewSequence(tuple(PROMPT), 8, sequence.request.sampling)
-    assert row.new_token_ids == ()
-
-
 def test_a_later_row_carries_the_last_token_and_what_is_new() -> None:
     world = make_world()
     submit(world)
@@ -182,24 +166,6 @@ def test_a_later_row_carries_the_last_token_and_what_is_new() -> None:
     decide(world, second, Decision(tokens=(6, 7, 8), path=(0, 1)), draft=chain((6, 7, 9), "ngram"))
     (row,) = planned(world).rows
     assert (row.start, row.stop, row.new_token_ids) == (11, 12, (6, 7, 8))
-
-
-def test_a_long_prompt_is_computed_in_chunks_and_only_the_last_one_samples() -> None:
-    world = make_world(tokens_max=3)
-    submit(world)
-    chunks = []
-    for _ in range(3):
-        round_ = planned(world)
-        (row,) = round_.rows
-        chunks.append((row.start, row.stop, row.samples, row.new_sequence is not None))
-        decide(world, round_, Decision(tokens=(4,)) if row.samples else Decision())
-    assert chunks == [(0, 3, False, True), (3, 6, False, False), (6, 8, True, False)]
-
-
-def test_a_chunk_commits_no_token() -> None:
-    world = make_world(tokens_max=3)
-    submit(world)
-    assert decide(world, planned(world), Decision()) == []
 
 
 def test_chunks_of_a_prompt_ride_beside_decoding_rows() -> None:
@@ -238,39 +204,6 @@ def test_the_budget_for_drafts_is_shared_evenly() -> None:
     assert [row.draft_max for row in planned(world).rows] == [2, 2, 2, 2]
 
 
-def test_a_lone_sequence_may_draft_as_much_as_a_row_may_hold() -> None:
-    world = make_world(tokens_max=64, draft_max=4)
-    submit(world)
-    decide(world, planned(world), Decision(tokens=(9,)))
-    assert planned(world).rows[0].draft_max == 4
-
-
-def test_a_request_may_draft_less_or_nothing() -> None:
-    for draft_max in (0, 2):
-        world = make_world()
-        submit(world, draft_max=draft_max)
-        decide(world, planned(world), Decision(tokens=(9,)))
-        assert planned(world).rows[0].draft_max == draft_max
-
-
-def test_no_draft_goes_beyond_the_last_token_that_was_asked_for() -> None:
-    world = make_world()
-    submit(world, tokens_max=3)
-    decide(world, planned(world), Decision(tokens=(9,)))
-    assert planned(world).rows[0].draft_max == 1
-
-
-def test_drafts_are_given_up_before_another_sequence_is() -> None:
-    world = make_world(block_count=3, draft_max=6)
-    submit(world, [1, 2, 3, 4], tokens_max=8, draft_max=6)
-    submit(world, [5], tokens_max=2)
-    round_ = planned(world)
-    decide(world, round_, Decision(tokens=(9,)), Decision(tokens=(9,)))
-    rows = planned(world).rows
-    assert rows[0].draft_max == 3 and len(rows[0].blocks) == 2
-    assert world.scheduler.stats.preemptions == 0
-
-
 def test_drafts_grow_shorter_near_the_limit_of_the_pool() -> None:
     """Two rows of 8 tokens in full blocks of 4: what is free beyond them bounds their drafts."""
     lengths: list[int] = []
@@ -281,30 +214,6 @@ def test_drafts_grow_shorter_near_the_limit_of_the_pool() -> None:
         decide(world, planned(world), Decision(tokens=(9,)), Decision(tokens=(9,)))
         lengths.append(planned(world).rows[0].draft_max)
     assert lengths == [0, 4, 6, 6]
-
-
-def test_the_blocks_of_a_row_that_failed_are_not_served_again() -> None:
-    world = make_world(block_count=8)
-    submit(world, PROMPT, tokens_max=4)
-    decide(world, planned(world), Decision(error="not a number"))
-    again = submit(world, PROMPT, tokens_max=4)
-    planned(world)
-    assert again.tally.cached == 0
-
-
-def test_accepted_drafts_are_computed_already() -> None:
-    world = make_world()
-    sequence = submit(world)
-    decide(world, planned(world), Decision(tokens=(5,)))
-    (progress,) = decide(
-        world,
-        planned(world),
-        Decision(tokens=(6, 7, 8), path=(0, 1)),
-        draft=chain((6, 7, 9), "ngram"),
-    )
-    assert progress.tokens == (6, 7, 8)
-    assert progress.origins == ("ngram", "ngram", "corrected")
-    assert (sequence.computed, sequence.pending) == (11, 1)
 
 
 def test_the_youngest_sequence_makes_room_and_comes_back_first() -> None:
@@ -330,27 +239,6 @@ def test_the_youngest_sequence_makes_room_and_comes_back_first() -> None:
     assert row.new_sequence is not None
     assert row.new_sequence.tokens == (*[2] * 5, 9, 8)
     assert row.new_sequence.prompt_count == 5
-
-
-def test_a_sequence_that_is_in_flight_is_never_preempted() -> None:
-    world = make_world(block_count=3, pipeline_depth=2)
-    old = submit(world, [1] * 4, tokens_max=8)
-    first = planned(world)
-    young = submit(world, [2] * 4, tokens_max=4)
-    second = planned(world)
-    assert ids(second) == [young.sequence_id]
-    decide(world, first, Decision(tokens=(9,)))
-    world.scheduler.pool.take(1)
-    assert world.scheduler.plan() is None
-    assert young.in_flight and young.memory.block_count
-    assert old.tally.preemptions == 1
-
-
-def test_rounds_under_way_never_exceed_the_lanes() -> None:
-    world = make_world(pipeline_depth=2)
-    for n in range(3):
-        submit(world, [n + 1])
-        assert (world.scheduler.plan() is None) == (n == 2)
 
 
 def test_each_lane_carries_its_own_sequences() -> None:
@@ -405,33 +293,6 @@ def test_a_round_is_continuous_while_there_was_work_since_the_last() -> None:
     assert not planned(world).continuous, "the device was idle for want of work"
 
 
-def test_no_more_sequences_run_than_rows_are_allowed() -> None:
-    world = make_world(rows_max=2)
-    for n in range(3):
-        submit(world, [n + 1])
-    assert len(planned(world).rows) == 2
-    assert (world.scheduler.load.running, world.scheduler.load.waiting) == (2, 1)
-
-
-def test_the_more_urgent_comes_first_and_equals_in_order() -> None:
-    world = make_world(rows_max=8)
-    for priority in (0, 1, -1, 0, -1, 1):
-        submit(world, [4], priority=priority)
-    assert ids(planned(world)) == [3, 5, 1, 4, 2, 6]
-
-
-def test_a_request_that_does_not_fit_keeps_its_place_and_its_blocks_go_home() -> None:
-    world = make_world(block_count=4)
-    submit(world, [1] * 9)
-    big = submit(world, [2] * 9)
-    small = submit(world, [3])
-    round_ = planned(world)
-    assert len(round_.rows) == 1
-    assert not big.memory.block_count
-    assert not small.memory.block_count, "it would starve the one before it"
-    world.scheduler.check()
-
-
 # --- prefixes and choices -------------------------------------------------------------------------
 
 
@@ -462,18 +323,6 @@ def test_a_prompt_counts_once_whatever_its_choices_and_preemptions() -> None:
     assert leader.tally.preemptions == 1 and leader.memory.block_count, "it has come back"
     assert (stats.prompt_tokens, stats.prefix_hits) == (len(PROMPT), 0)
     assert leader.tally.cached == 0
-
-
-def test_generated_tokens_are_found_as_well_but_do_not_count_as_cached_prompt() -> None:
-    world = make_world(block_count=6)
-    sequence = submit(world, [1, 2, 3, 4, 5], tokens_max=9)
-    decide(world, planned(world), Decision(tokens=(5,)))
-    for token in (6, 7, 8, 9):
-        decide(world, planned(world), Decision(tokens=(token,)))
-    world.scheduler.running_set.preempt(sequence)
-    (row,) = planned(world).rows
-    assert row.start == 8
-    assert sequence.tally.cached == 0, "what was found at first counts"
 
 
 def test_snapshots_give_way_to_a_text_that_enters_and_no_text_is_preempted() -> None:
@@ -511,69 +360,7 @@ def test_followers_wait_for_the_leader_and_find_its_prompt() -> None:
     assert world.wanteds[2].sequence.memory.table.blocks[:2] == leader.memory.table.blocks[:2]
 
 
-def test_a_waiting_follower_holds_no_other_up() -> None:
-    world = make_world(tokens_max=9)
-    world.scheduler.submit(leader := world.sequence("n", 0, PROMPT, GREEDY, 3))
-    follower = world.sequence("n", 1, PROMPT, GREEDY, 3)
-    follower.leader = leader
-    world.scheduler.submit(follower)
-    other = submit(world, [7])
-    assert ids(planned(world)) == [leader.sequence_id, other.sequence_id]
-
-
-@pytest.mark.parametrize("ending", ["cancel", "error"])
-def test_followers_go_on_when_their_leader_ends_early(ending: str) -> None:
-    world = make_world(tokens_max=4)
-    world.scheduler.submit(leader := world.sequence("n", 0, PROMPT, GREEDY, 3))
-    follower = world.sequence("n", 1, PROMPT, GREEDY, 3)
-    follower.leader = leader
-    world.scheduler.submit(follower)
-    round_ = planned(world)
-    if ending == "cancel":
-        world.scheduler.cancel("n", 0)
-        decide(world, round_, Decision())
-    else:
-        decide(world, round_, Decision(error="broken"))
-    assert ids(planned(world)) == [follower.sequence_id]
-
-
 # --- endings --------------------------------------------------------------------------------------
-
-
-def test_a_stop_token_ends_the_text_and_what_was_decided_after_it_is_dropped() -> None:
-    world = make_world()
-    sampling = Sampling(temperature=0.0, stop_token_ids=(0,))
-    world.scheduler.submit(sequence := world.sequence("s", 0, PROMPT, sampling, 12))
-    decide(world, planned(world), Decision(tokens=(5,)))
-    (progress,) = decide(
-        world, planned(world), Decision(tokens=(6, 0, 7), path=(0, 1)), draft=chain((6, 0), "ngram")
-    )
-    assert (progress.tokens, progress.finish_reason) == ((6, 0), "stop")
-    assert progress.origins == ("ngram", "ngram")
-    assert sequence.tokens == [*PROMPT, 5, 6, 0]
-    assert world.scheduler.idle
-    assert world.scheduler.pool.used == 0
-
-
-def test_the_last_token_that_was_asked_for_ends_the_text() -> None:
-    world = make_world()
-    submit(world, tokens_max=2)
-    (progress,) = decide(world, planned(world), Decision(tokens=(5,)))
-    assert progress.finish_reason == ""
-    (progress,) = decide(world, planned(world), Decision(tokens=(6,)))
-    assert progress.finish_reason == "length"
-    assert world.scheduler.idle
-
-
-def test_an_ended_sequence_is_closed_in_the_next_round_and_only_there() -> None:
-    world = make_world()
-    first = submit(world, tokens_max=1)
-    decide(world, planned(world), Decision(tokens=(5,)))
-    submit(world, [4])
-    round_ = planned(world)
-    assert round_.finished_ids == (first.sequence_id,)
-    decide(world, round_, Decision(tokens=(5,)))
-    assert planned(world).finished_ids == ()
 
 
 def test_a_sequence_that_reached_no_device_is_not_closed() -> None:
@@ -600,24 +387,6 @@ def test_a_failed_row_fails_alone() -> None:
 # --- cancels --------------------------------------------------------------------------------------
 
 
-def test_a_cancelled_waiting_sequence_never_runs() -> None:
-    world = make_world(rows_max=1)
-    submit(world, [1])
-    submit(world, [2])
-    world.scheduler.plan()
-    world.scheduler.cancel("r1")
-    assert world.scheduler.load.waiting == 0
-
-
-def test_a_cancelled_running_sequence_gives_its_blocks_back_at_once() -> None:
-    world = make_world()
-    submit(world)
-    decide(world, planned(world), Decision(tokens=(5,)))
-    world.scheduler.cancel("r0")
-    assert world.scheduler.idle
-    assert world.scheduler.pool.used == 0
-
-
 def test_a_sequence_cancelled_in_flight_keeps_its_blocks_until_its_verdict() -> None:
     world = make_world()
     sequence = submit(world)
@@ -629,22 +398,6 @@ def test_a_sequence_cancelled_in_flight_keeps_its_blocks_until_its_verdict() -> 
     assert decide(world, round_, Decision(tokens=(5,))) == []
     assert world.scheduler.idle
     world.scheduler.check()
-
-
-def test_one_choice_may_be_cancelled_by_itself() -> None:
-    world = make_world()
-    for choice in range(3):
-        world.scheduler.submit(world.sequence("n", choice, [4], GREEDY, 3))
-    world.scheduler.cancel("n", 1)
-    assert ids(planned(world)) == [1, 3]
-
-
-def test_cancelling_what_is_unknown_does_nothing() -> None:
-    world = make_world()
-    submit(world)
-    world.scheduler.cancel("another")
-    world.scheduler.cancel("r0", 1)
-    assert world.scheduler.load.waiting == 1
 
 
 # --- the checks themselves ------------------------------------------------------------------------
