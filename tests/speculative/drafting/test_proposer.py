@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
@@ -316,73 +317,59 @@ def test_drafts_that_are_never_right_cost_next_to_nothing(users: int, vocabulary
     assert report.ms + 2 * TICK_MS * report.rounds < plain_ms / 0.99
 
 
-def test_a_head_must_pay_for_its_time() -> None:
-    """The same guesses, always right: it pays at 0.1 ms a row, not at 10 ms a row."""
-    text = list(range(100, 900))
-    head_runs = dict[float, int]()
-    for head_ms in (0.1, 10.0):
-        proposer, count = Proposer(("head",), ((1, 8.0), (16, 8.5))), 0
-        head_tree = tuple[HeadNode, ...]()
-        for number in range(400):
-            known = 9 + number
-            new_sequence = (
-                None if number else NewSequence(tuple(text[:9]), 9, Sampling(temperature=0.0))
-            )
-            new_token_ids = (text[known - 1],) if number else ()
-            row = make_row(
-                known - 1,
-                known,
-                draft_max=7,
-                new_token_ids=new_token_ids,
-                new_sequence=new_sequence,
-                tokens_left=1000,
-                feedback=Feedback(head_tree=head_tree),
-            )
-            report = StepReport(head_rows=1, head_ms=head_ms) if head_tree else NO_STEP
-            (draft,) = drafts_of(
-                proposer,
-                make_round(row, round_id=number, report=report),
-                (NO_DRAFT,),
-            )
-            count += draft.wants_levels > 0
-            right = HeadNode(-1, text[known], (text[known + 1],), (1,))
-            head_tree = (right,) if draft.wants_levels else ()
-        head_runs[head_ms] = count
-    assert head_runs[0.1] > 350
-    assert head_runs[10.0] < 50
+def head_rounds(
+    text: list[int], rounds: int, guess: Callable[[int], int], head_ms: float = 0.0
+) -> Iterator[tuple[int, bool, bool]]:
+    """Yield rounds of a text: whether one had a tree of the head, and whether the head runs in it.
 
-
-def test_a_head_that_never_pays_runs_for_a_share_of_the_time_and_is_used_each_time() -> None:
-    """And once its guesses come true it is asked in every round."""
-    proposer = Proposer(("head",), ((1, 8.0), (16, 8.5)))
-    rng, head_runs, used = random.Random(3), Counter[str](), 0
-    text, head_tree = [rng.randrange(900) for _ in range(1000)], tuple[HeadNode, ...]()
-    for number in range(900):
-        phase = "right" if number >= 600 else "wrong" if number >= 100 else "start"
+    The target's token is the next of the text, and the head guesses what follows.
+    """
+    proposer, head_tree = Proposer(("head",), ((1, 8.0), (16, 8.5))), tuple[HeadNode, ...]()
+    opened = NewSequence(tuple(text[:9]), 9, Sampling(temperature=0.0))
+    for number in range(rounds):
         known = 9 + number
-        new_sequence = (
-            None if number else NewSequence(tuple(text[:9]), 9, Sampling(temperature=0.0))
-        )
-        new_token_ids = (text[known - 1],) if number else ()
         row = make_row(
             known - 1,
             known,
             draft_max=7,
-            new_token_ids=new_token_ids,
-            new_sequence=new_sequence,
+            new_token_ids=(text[known - 1],) if number else (),
+            new_sequence=None if number else opened,
             tokens_left=1000,
             feedback=Feedback(head_tree=head_tree),
         )
-        (draft,) = drafts_of(proposer, make_round(row, round_id=number), (NO_DRAFT,))
-        head_runs[phase] += draft.wants_levels > 0
-        used += phase == "wrong" and bool(head_tree)
-        # The target's token is text[known], and the head drafts what follows.
-        guess = text[known + 1] if phase == "right" else 901
-        head_tree = (HeadNode(-1, text[known], (guess,), (1,)),) if draft.wants_levels else ()
-    assert head_runs["start"] >= 8
-    assert abs(used - head_runs["wrong"]) <= 1, "a tree is used in the round after"
-    assert 5 <= head_runs["wrong"] <= 500 * VAIN_SHARE * PROBE_SHARE * 8.0 / HEAD_MS + 1
-    assert head_runs["right"] > 120
+        report = StepReport(head_rows=1, head_ms=head_ms) if head_tree and head_ms else NO_STEP
+        round_ = make_round(row, round_id=number, report=report)
+        (draft,) = drafts_of(proposer, round_, (NO_DRAFT,))
+        yield number, bool(head_tree), draft.wants_levels > 0
+        node = HeadNode(-1, text[known], (guess(number),), (1,))
+        head_tree = (node,) if draft.wants_levels else ()
+
+
+def test_a_head_must_pay_for_its_time() -> None:
+    """The same guesses, always right: it pays at 0.1 ms a row, not at 10 ms a row."""
+    text = list(range(100, 900))
+    runs = {
+        head_ms: sum(asks for *_, asks in head_rounds(text, 400, lambda at: text[at + 10], head_ms))
+        for head_ms in (0.1, 10.0)
+    }
+    assert runs[0.1] > 350
+    assert runs[10.0] < 50
+
+
+def test_a_head_that_never_pays_runs_for_a_share_of_the_time_and_is_used_each_time() -> None:
+    """And once its guesses come true it is asked in every round."""
+    rng, runs, used = random.Random(3), Counter[str](), 0
+    text = [rng.randrange(900) for _ in range(1000)]
+    for number, has_tree, asks in head_rounds(
+        text, 900, lambda at: text[at + 10] if at >= 600 else 901
+    ):
+        phase = "right" if number >= 600 else "wrong" if number >= 100 else "start"
+        runs[phase] += asks
+        used += phase == "wrong" and has_tree
+    assert runs["start"] >= 8
+    assert abs(used - runs["wrong"]) <= 1, "a tree is used in the round after"
+    assert 5 <= runs["wrong"] <= 500 * VAIN_SHARE * PROBE_SHARE * 8.0 / HEAD_MS + 1
+    assert runs["right"] > 120
 
 
 @pytest.mark.parametrize(

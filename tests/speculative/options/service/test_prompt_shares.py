@@ -133,15 +133,3 @@ def test_the_credit_of_quiet_times_has_an_end() -> None:
     for _ in range(100):
         credit = next_credit(credit, ROUND, 0.0, ROUND)
     assert credit == CREDIT_ROUNDS * ROUND
-
-
-def test_a_prompt_of_the_whole_context_ends_within_four_times_its_time_beside_a_flood() -> None:
-    """Short prompts come all the time: without the bound it would never be read."""
-    unread, credit, total = 12000, 0.0, 0
-    while unread and total < 10**5:
-        line = PromptQueue([prompt(unread), *[prompt(10)] * 40], 0.0, credit)
-        shares = line.shares(ROUND)
-        credit = next_credit(credit, ROUND, line.overtaking(shares, shares), ROUND)
-        unread -= shares.get(0, 0)
-        total += ROUND
-    assert 3.8 * 12000 < total <= tokens_bound(0, 12000, ROUND, ROUND)
