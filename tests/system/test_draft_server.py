@@ -108,7 +108,9 @@ def test_what_was_read_before_is_found_and_drafted_for(llm: LLM) -> None:
         conversation = [*conversation, *tokens_of([found])[0], *range(400 + turn, 409 + turn)]
 
 
+@pytest.mark.grid
 def test_a_killed_process_changes_no_text(llm: LLM) -> None:
+    """In the gate test_model_faults ends processes under drafters, and test_kills real ones."""
     off = replace(PARAMS, speculation="off", cache_salt="off")
     plain = tokens_of([llm.generate(prompt, off) for prompt in PROMPTS])
     victim = llm.snapshot().models.processes["target"]

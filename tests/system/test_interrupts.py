@@ -90,7 +90,6 @@ def terminal(model: Path, folder: Path, words: tuple[str, ...]) -> Generator[Ter
     ("words", "count"),
     [
         (ALONE, 2),
-        (STAGES, 3),
         *(
             pytest.param(words, count, marks=pytest.mark.grid)
             for words in (ALONE, STAGES, *MORE)
