@@ -12,7 +12,7 @@ from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed
 from draftwerk.cache.kinds.recurrent_states import StateSlots
 from draftwerk.speculative.load.size_limits import MemorySizes, RefusedError, RequestSizes
 from draftwerk.speculative.options.beams.beam_refusals import check_beam
-from draftwerk.speculative.request import EncodedRequest, Options, Speculation
+from draftwerk.speculative.request import EncodedRequest, Options
 from draftwerk.speculative.sampling import Grammar, Sampling
 from draftwerk.speculative.scheduler import RoundLimits
 from tests.actors.loops import on_both_loops, settle
@@ -116,14 +116,6 @@ async def test_log_probabilities_come_with_the_texts() -> None:
         assert len(logprobs) == end.token_count
         assert all(len(one.top) == 2 for one in logprobs)
         assert end.stats.further.score == pytest.approx(sum(one.logprob for one in logprobs) / 10)
-
-
-@on_both_loops
-async def test_speculation_changes_nothing() -> None:
-    async with running(Bench().parts()) as engine:
-        options = changed(speculation=Speculation(enabled=False))
-        assert text_of(await events(engine, options)) == plain(BEAMS)
-        assert engine.snapshot().counts.draft_tokens == 0
 
 
 @on_both_loops

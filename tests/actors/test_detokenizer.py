@@ -185,36 +185,11 @@ def test_everything_is_cut_at_a_stop_string() -> None:
     assert (end.finish_reason, end.stopped_by, end.token_count, end.text) == ("stop", "cd", 4, "")
 
 
-def test_what_was_held_for_a_stop_string_is_sent_at_the_end() -> None:
-    delta, end = events(opened(stop=("cde",)), generation(piece(tuple(b"abcd"), "length")))
-    assert isinstance(delta, Delta) and isinstance(end, Ended)
-    assert (delta.text, end.text, end.stopped_by) == ("ab", "cd", "")
-
-
 def test_a_stop_string_that_the_last_half_code_point_completes_ends_the_text() -> None:
     delta, end = events(opened(stop=("b\ufffd",)), generation(piece((0x61, 0x62, 0xE2), "stop")))
     assert isinstance(delta, Delta) and isinstance(end, Ended)
     assert (delta.text, end.text) == ("a", "")
     assert (end.finish_reason, end.stopped_by) == ("stop", "b\ufffd")
-
-
-def test_nothing_comes_after_a_stop_string() -> None:
-    assert (
-        len(
-            events(
-                opened(stop=("b",)), generation(piece((0x62,))), generation(piece((0x63,), "stop"))
-            )
-        )
-        == 2
-    )
-
-
-def test_an_echo_comes_once_and_first() -> None:
-    first, second = events(
-        opened("hi ", echo=True), generation(piece((0x61,))), generation(piece((0x62,)))
-    )
-    assert isinstance(first, Delta) and isinstance(second, Delta)
-    assert (first.text, second.text) == ("hi a", "b")
 
 
 def test_a_stop_string_in_an_echo_stops_nothing() -> None:

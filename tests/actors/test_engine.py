@@ -189,14 +189,6 @@ async def test_a_client_that_does_not_read_holds_no_block() -> None:
 
 
 @on_both_loops
-async def test_every_choice_gets_its_own_text() -> None:
-    options = Options(sampling=Sampling(seed=4), tokens_max=5, choices=3)
-    async with running(Bench().parts()) as engine:
-        found = await events(engine, options)
-        assert [text_of(found, n) for n in range(3)] == [plain(options, n) for n in range(3)]
-
-
-@on_both_loops
 async def test_a_request_that_cannot_fit_is_refused_through_its_stream() -> None:
     async with running(Bench().parts()) as engine:
         (refusal,) = await events(engine, prompt=(1,) * 40)
@@ -307,15 +299,6 @@ async def test_a_draining_engine_finishes_what_it_has_and_takes_nothing_new() ->
 
 
 @on_both_loops
-async def test_an_empty_engine_drains_at_once() -> None:
-    async with running(Bench().parts()) as engine:
-        await engine.drain()
-        assert engine.snapshot().draining
-        with pytest.raises(DrainingError):
-            await events(engine, request_id="late")
-
-
-@on_both_loops
 async def test_a_stopped_engine_gives_everyone_a_last_word() -> None:
     found: list[Event] = []
 
@@ -408,14 +391,6 @@ def test_a_crash_at_any_moment_changes_no_text(step: int, backend: str) -> None:
 
     for patience in range(10):
         anyio.run(main, patience, backend=backend)
-
-
-@on_both_loops
-async def test_crash_after_crash_changes_no_text_either() -> None:
-    bench = Bench(breaks_at={2, 3, 5, 8})
-    async with running(bench.parts()) as engine:
-        await compare_all(engine)
-        assert engine.snapshot().actors.restarts == 4
 
 
 @on_both_loops

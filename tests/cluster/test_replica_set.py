@@ -93,14 +93,6 @@ async def test_new_requests_go_to_the_open_replicas_of_the_largest_pool() -> Non
         assert door.snapshot().models.target_up
 
 
-async def test_texts_are_those_of_one_engine() -> None:
-    async with small_cluster(Replica("a"), Replica("b")) as cluster:
-        outcomes = await crowd(cluster, 24, seed=1)
-        snapshots = [each.server.state.engine.snapshot() for each in cluster.replicas.values()]
-        assert all(each.counts.rounds for each in snapshots)
-    assert sum(each.ending == "finished" for each in outcomes) > 10
-
-
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_no_stream_is_lost_with_a_replica(seed: int) -> None:
     rng = random.Random(seed)

@@ -62,12 +62,6 @@ def test_equal_costs_meet_by_their_first_block_in_every_door() -> None:
     assert spread == set("abcd")
 
 
-def test_a_cold_start_does_not_herd() -> None:
-    router = router_of(map(str, range(8)))
-    places = [chosen(router, [1, 2, 3, 4]).replica_id for _ in range(64)]
-    assert max(map(places.count, set(places))) <= 10
-
-
 def test_a_new_replica_gets_its_share_and_no_more() -> None:
     router = router_of(map(str, range(8)))
     for name in map(str, range(8)):

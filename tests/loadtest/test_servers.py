@@ -140,15 +140,6 @@ def test_completions_take_text_or_token_ids() -> None:
     assert len(second) == 9 and all(isinstance(token, int) for token in second)
 
 
-def test_a_conversation_carries_the_answers_it_got() -> None:
-    with stub(QUICK, answer=lambda asked: ["an", "swer"]) as server:
-        path = __file__.replace("test_servers.py", "conversation.jsonl")
-        run = measure(server.url, workload=f"jsonl:{path}", turns=0, requests=1)
-    assert [row.turn for row in run.rows] == [0, 1]
-    said = [(m["role"], m["content"]) for m in server.served[1].body["messages"]]
-    assert said == [("user", "First?"), ("assistant", "answer"), ("user", "Second?")]
-
-
 def test_server_metrics_are_read_alongside() -> None:
     with stub(QUICK) as server:
         run = measure(server.url, requests=2, scrape=True, scrape_s=0.05)

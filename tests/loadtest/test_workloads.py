@@ -32,28 +32,6 @@ def test_benchmark_files_keep_categories_and_turns(tmp_path: Path) -> None:
     assert first.turns == ("writing 1",) and first.category == "writing"
 
 
-def test_every_lap_sends_everything_once_in_its_own_order(tmp_path: Path) -> None:
-    path = lines(tmp_path / "p.jsonl", *({"prompt": str(n)} for n in range(8)))
-    workload = open_workload(LoadTestOptions(workload=f"jsonl:{path}"))
-    laps = [[workload.prompt(8 * lap + n).turns[0] for n in range(8)] for lap in range(2)]
-    assert sorted(laps[0]) == sorted(laps[1]) == [str(n) for n in range(8)]
-    assert laps[0] != laps[1]
-
-
-def test_sharegpt_sends_the_humans_turns(tmp_path: Path) -> None:
-    talk = [
-        {"from": "human", "value": "Q1"},
-        {"from": "gpt", "value": "x" * 80},
-        {"from": "human", "value": "Q2"},
-        {"from": "gpt", "value": "y"},
-    ]
-    path = tmp_path / "s.json"
-    path.write_text(json.dumps([{"id": "a", "conversations": talk}, {"conversations": []}]))
-    options = LoadTestOptions(workload=f"sharegpt:{path}", turns=0, file_lengths=True)
-    prompt = open_workload(options).prompt(0)
-    assert prompt.turns == ("Q1", "Q2") and prompt.output_tokens == 20
-
-
 def test_a_mooncake_trace_keeps_times_lengths_and_shared_prefixes(tmp_path: Path) -> None:
     rows = [
         {"timestamp": 0, "input_length": 700, "output_length": 9, "hash_ids": [1, 2]},

@@ -96,14 +96,6 @@ async def test_a_forged_ending_seed_or_log_probability_is_named(client: ReceiptC
     assert (await one_verdict(client, remade(reseeded)))["verdict"] == "different"
 
 
-async def test_a_long_text_is_verified_in_a_few_steps(client: ReceiptClient) -> None:
-    body = {"prompt": "A b c", "max_tokens": 200, "ignore_eos": True, "seed": 3}
-    receipt = await client.receipt(COMPLETIONS, body | {"speculation": {"enabled": False}})
-    before = await rounds(client)
-    assert (await one_verdict(client, receipt)) == {"verdict": "equal", "tokens": 200}
-    assert await rounds(client) - before <= 40
-
-
 async def test_the_command_says_it_with_its_exit_code(
     client: ReceiptClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

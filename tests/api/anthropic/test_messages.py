@@ -11,7 +11,6 @@ from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, ToolCall
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
-from tests.api.support.fake_engine import whole_text
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: list[Any] = [
@@ -111,15 +110,6 @@ async def test_a_stream_begins_with_the_number_of_the_prompts_tokens(served: Ser
     began, ended = events[0]["message"]["usage"], events[-2]["usage"]
     assert began["input_tokens"] == counted["input_tokens"] > 0
     assert ended["input_tokens"] + ended["cache_read_input_tokens"] == began["input_tokens"]
-
-
-async def test_plain_text_is_one_block(served: Served) -> None:
-    reply = (await post(served)).json()
-    assert reply["content"] == [{"type": "text", "text": whole_text(*submitted(served))}]
-    usage = reply["usage"]
-    assert usage["cache_read_input_tokens"] == 12, "all of the prompt"
-    assert usage["input_tokens"] == 0 and usage["cache_creation_input_tokens"] == 0
-    assert reply["stop_reason"] == "end_turn"
 
 
 async def test_limits_and_stop_sequences_are_told(served: Served) -> None:
@@ -294,10 +284,3 @@ async def test_limits_are_those_of_anthropic(agent: Served) -> None:
     assert (submitted(agent)[1].tokens_max or 0) <= agent.state.model.context_max
     longer = [{"name": "a" * 129, "input_schema": SCHEMA}]
     assert (await post(agent, tools=longer)).json()["error"]["param"] == "tools[0].name"
-
-
-async def test_a_half_written_turn_goes_on(served: Served) -> None:
-    whole = (await post(served, seed=5)).json()["content"][0]["text"]
-    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": whole[:9]}]
-    reply = await post(served, seed=5, messages=messages)
-    assert whole[:9] + reply.json()["content"][0]["text"] == whole

@@ -201,13 +201,6 @@ def test_what_means_something_else_is_answered_in_one_line(
     assert (ANSWERED | MISSPELT)[line] in text
 
 
-def test_no_flag_is_abbreviated(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--spec` could be one thing today and another tomorrow."""
-    with pytest.raises(SystemExit):
-        run(["serve", "--kv-mem", "1GiB"])
-    assert "did you mean --kv-memory?" in capsys.readouterr().err
-
-
 def test_nothing_of_ours_is_taken_for_anothers() -> None:
     ours = {field.flag for field in fields_of(Settings).values()} - {"--model"}
     assert not ours & {*SAME, *OTHER}

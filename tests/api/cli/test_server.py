@@ -182,15 +182,6 @@ async def test_an_engine_that_cannot_start_ends_the_process(unused_tcp_port: int
         assert "the weights are not there" in output
 
 
-async def test_a_taken_port_is_reported_in_one_line(unused_tcp_port: int) -> None:
-    async with process(unused_tcp_port) as first:
-        await first.until_status("/health", 200)
-        async with process(unused_tcp_port) as second:
-            code, output = await second.ended()
-        assert code != 0
-        assert "cannot listen on 127.0.0.1" in output
-
-
 async def test_the_log_has_a_line_per_request_and_no_prompt(unused_tcp_port: int) -> None:
     async with process(unused_tcp_port) as server:
         await server.until_status("/ready", 200)

@@ -5,8 +5,6 @@ import json
 import os
 import random
 
-import pytest
-
 from tests.api.conftest import Served, serving
 from tests.api.support.fake_engine import FakeEngine
 from tests.support.waiting import until
@@ -23,26 +21,6 @@ async def send_request(
     writer.write(head.encode() + raw)
     await writer.drain()
     return writer
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_leaving_while_nothing_has_come_cancels(served: Served, stream: bool) -> None:
-    writer = await send_request(served, {"stream": stream})
-    await until(lambda: served.engine.live == 1)
-    writer.close()
-    await until(lambda: served.engine.live == 0 and not served.state.live)
-    assert served.engine.finished == 0
-    assert served.state.outcomes["cancelled"] == 1
-
-
-async def test_leaving_in_the_middle_of_a_stream_cancels() -> None:
-    async with serving(FakeEngine(step_s=0.02)) as served:
-        body = {"stream": True, "messages": [{"role": "user", "content": "x"}], "n": 4}
-        writer = await send_request(served, {**body, "ignore_eos": True, "max_tokens": 500})
-        await until(lambda: served.engine.steps > 2)
-        writer.transport.abort()
-        await until(lambda: served.engine.live == 0)
-        assert served.engine.finished == 0
 
 
 async def test_two_hundred_clients_leave_at_random_and_nothing_is_left() -> None:

@@ -258,13 +258,6 @@ async def test_half_a_surrogate_pair_is_named_as_what_it_is(served: Served) -> N
     assert reply.json()["error"]["message"].startswith("The body holds half a surrogate pair (")
 
 
-async def test_a_model_that_is_not_served_is_not_found(served: Served) -> None:
-    reply = await served.chat(model="other")
-    assert reply.status_code == 404
-    assert reply.json()["error"]["param"] == "model"
-    assert (await served.http.get("/v1/models/other")).status_code == 404
-
-
 async def test_the_framework_errors_have_our_shape_too(served: Served) -> None:
     for method, path, status in (("GET", "/nowhere", 404), ("GET", "/v1/completions", 405)):
         reply = await served.http.request(method, path)

@@ -322,13 +322,6 @@ async def test_a_choice_is_a_grammar(agent: Served, choice: Any, body: str, coun
     assert "description" not in options.sampling.grammar.text
 
 
-async def test_parallel_calls_are_a_bound(agent: Served) -> None:
-    for parallel in (True, False):
-        await agent.chat(tools=TOOLS, tool_choice="required", parallel_tool_calls=parallel)
-        grammar = submitted(agent)[1].sampling.grammar
-        assert grammar and ("{0,15}" in grammar.text) == parallel
-
-
 async def test_flat_choices_are_the_same_grammar(agent: Served) -> None:
     named = {"type": "function", "name": "time_of"}
     some = {"type": "allowed_tools", "mode": "required", "tools": [named]}
@@ -531,31 +524,6 @@ async def test_arguments_of_an_earlier_call_may_be_anything(
     items = [messages[0], flat, {"type": "function_call_output", "call_id": "1", "output": "y"}]
     assert (await agent.http.post("/v1/responses", json={"input": items})).status_code == 200
     assert submitted(agent)[0].messages[1].calls == (ToolCall("1", "f", taken),)
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_a_call_cut_anywhere_is_a_beginning_and_ends_with_its_reason(
-    agent: Served, streamed: bool
-) -> None:
-    text = ANSWERS["text and calls"]
-    (whole, _) = WANTED["text and calls"][2]
-    for length in range(1, len(text.encode()), 7):
-        body: dict[str, Any] = {"messages": ask(text), "tools": TOOLS, "max_tokens": length}
-        if streamed:
-            stream = await agent.openai.chat.completions.create(model=MODEL, **body, stream=True)
-            chunks = [chunk async for chunk in stream]
-            reason = chunks[-1].choices[0].finish_reason
-            deltas = [each for chunk in chunks for each in chunk.choices[0].delta.tool_calls or ()]
-            arguments = "".join(
-                each.function.arguments or "" for each in deltas if each.index == 0
-            )  # fmt: skip
-        else:
-            (choice,) = (await agent.http.post("/v1/chat/completions", json=body)).json()["choices"]
-            reason = choice["finish_reason"]
-            calls = choice["message"].get("tool_calls") or ()
-            arguments = calls[0]["function"]["arguments"] if calls else ""
-        assert reason == "length"
-        assert json.dumps(whole[1]).startswith(arguments)
 
 
 REASONING: list[tuple[dict[str, Any], bool | None, str, str]] = [

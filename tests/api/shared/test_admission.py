@@ -185,31 +185,3 @@ async def test_over_http_the_queue_waits_and_then_refuses() -> None:
         assert reply.status_code == 200
         assert reply.json()["metrics"]["queue_time_ms"] > 50
         assert served.state.outcomes["overloaded"] == 1
-
-
-async def test_two_keys_over_http_share_the_server() -> None:
-    async with serving(
-        FakeEngine(step_s=0.002), requests_max=2, queue_max=500, api_key=["a:ka", "b:kb"]
-    ) as served:
-        finished: list[str] = []
-
-        async def one(key: str, prompt: str, tokens: int = 20) -> None:
-            reply = await served.http.post(
-                "/v1/completions",
-                json={"prompt": prompt, "max_tokens": tokens, "ignore_eos": True},
-                headers={"authorization": f"Bearer k{key}"},
-            )
-            assert reply.status_code == 200
-            finished.append(key)
-
-        holders = [asyncio.create_task(one("a", f"!held {index}", 100)) for index in range(2)]
-        await until(lambda: served.engine.live == 2)
-        flood = [asyncio.create_task(one("a", str(index))) for index in range(58)]
-        await until(lambda: served.state.admission.waiting == 58)
-        few = [asyncio.create_task(one("b", str(index))) for index in range(15)]
-        await until(lambda: served.state.admission.waiting == 58 + 15)
-        served.engine.released.set()
-        await asyncio.gather(*few)
-        at_the_end_of_b = finished.count("a")
-        await asyncio.gather(*holders, *flood)
-        assert at_the_end_of_b < 45

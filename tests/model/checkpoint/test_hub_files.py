@@ -86,12 +86,6 @@ def test_all_parts_of_a_split_model_come(hub: StandInHub):
     assert {name: (path.parent / name).read_bytes() for name in PARTS} == PARTS
 
 
-def test_safetensors_come_without_pickles_and_code(hub: StandInHub):
-    directory, _ = fetched(PLAIN)
-    assert {path.name for path in directory.iterdir()} == {"config.json", "model.safetensors"}
-    assert find_local(PLAIN) == directory
-
-
 def test_a_hub_that_breaks_off_is_asked_for_the_rest(hub: StandInHub):
     hub.breaks[FILE] = [100_000, 50_000]
     path, _ = fetched()

@@ -277,14 +277,6 @@ def test_the_cache_is_where_the_user_puts_it(monkeypatch: pytest.MonkeyPatch, tm
     assert cache_directory() == Path.home() / ".cache" / "draftwerk"
 
 
-def test_end_tokens_are_those_of_both_configs(tmp_path: Path):
-    save_config(tmp_path, eos_token_id=7)
-    (tmp_path / "generation_config.json").unlink(missing_ok=True)
-    assert read_config(tmp_path).eos_token_ids == (7,)
-    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [1, 2]}')
-    assert read_config(tmp_path).eos_token_ids == (1, 2, 7)
-
-
 def sharded(directory: Path) -> dict:
     """Save a tiny model in several files; return its index."""
     save_tiny(directory, "llama").save_pretrained(directory, max_shard_size="20KB")

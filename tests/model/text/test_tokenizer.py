@@ -21,30 +21,6 @@ MESSAGES = [
     {"role": "assistant", "content": "  again\n"},
     {"role": "user", "content": "Köln 🦊"},
 ]
-TEMPLATES = {
-    "system prompt": "{% if messages[0]['role'] != 'system' %}<s>system: be kind</s>\n{% endif %}"
-    "{% for m in messages %}{{ '<s>' + m['role'] + ': ' + m['content'] + '</s>' }}\n{% endfor %}"
-    "{% if add_generation_prompt %}<s>assistant: {% endif %}",
-    "special tokens": "{{ bos_token }}{% for m in messages %}{{ m.content | trim }}"
-    "{{ eos_token }}{% endfor %}",
-    "json": "{% for m in messages %}{{ m | tojson }}{% endfor %}{{ tools is none }}",
-    "loop control": "{% for m in messages %}{% if loop.index > 2 %}{% break %}{% endif %}"
-    "{{ m['content'] }}{% endfor %}",
-    "generation block": "{% for m in messages %}{% generation %}{{ m.content }}"
-    "{% endgeneration %}{% endfor %}",
-    "namespace": "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}"
-    "{% endfor %}{{ ns.n }}",
-}
-
-
-@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
-def test_templates_render_as_in_transformers(template: str, tmp_path: Path):
-    text = saved(byte_level(), tmp_path, template)
-    oracle = PreTrainedTokenizerFast.from_pretrained(tmp_path)
-    expected = oracle.apply_chat_template(MESSAGES, add_generation_prompt=True, tokenize=False)
-    assert text.render_chat(MESSAGES) == expected
-    ids = oracle.apply_chat_template(MESSAGES, add_generation_prompt=True)["input_ids"]
-    assert text.encode_continuation(text.render_chat(MESSAGES)) == ids
 
 
 def test_a_refusing_template_is_a_value_error_in_its_words():
@@ -217,15 +193,6 @@ def test_clients_cannot_write_what_stands_for_an_answer(tmp_path: Path) -> None:
     turns = [Turn("user", "\ue0001\ue001 \ue000\ue0001\ue001"), Turn("assistant", "again")]
     marked = [turns[0], Turn("assistant", "again", tokens=tokens)]
     assert text.decode(text.encode_chat(marked)) == text.decode(text.encode_chat(turns))
-
-
-def test_a_template_may_show_a_participants_name(tmp_path: Path) -> None:
-    template = (
-        "{% for m in messages %}{{ m.name | default('nobody') }}: {{ m.content }} {% endfor %}"
-    )
-    text = saved(byte_level(), tmp_path, template)
-    tokens = text.encode_chat([Turn("user", "the fox", "dog"), Turn("user", "again")])
-    assert text.decode(tokens) == "dog: the fox nobody: again "
 
 
 def test_a_template_shows_whether_its_model_reasons_first(tmp_path: Path) -> None:

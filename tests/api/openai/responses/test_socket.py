@@ -205,14 +205,6 @@ async def test_a_conversation_goes_on_from_an_earlier_response(served: Served) -
         assert error["error"]["code"] == "previous_response_not_found"
 
 
-async def test_origins_come_with_the_deltas_when_asked_for(served: Served) -> None:
-    async with socket(served) as ws:
-        await ask(ws, "Hello", include=["token_origins"])
-        events = await until_last(ws)
-    origins = [each for event in events for each in event.get("origins", [])]
-    assert {"ngram", "bonus"} <= set(origins)
-
-
 async def test_the_best_hypothesis_so_far_comes_when_asked_for(served: Served) -> None:
     async with socket(served) as ws:
         await ask(ws, "Hello", beam_width=2, include=["beam_hypotheses"])
