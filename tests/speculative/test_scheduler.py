@@ -403,6 +403,15 @@ def test_a_sequence_cancelled_in_flight_keeps_its_blocks_until_its_verdict() -> 
 # --- the checks themselves ------------------------------------------------------------------------
 
 
+def test_the_blocks_of_a_row_that_failed_are_not_served_again() -> None:
+    world = make_world(block_count=8)
+    submit(world, PROMPT, tokens_max=4)
+    decide(world, planned(world), Decision(error="not a number"))
+    again = submit(world, PROMPT, tokens_max=4)
+    planned(world)
+    assert again.tally.cached == 0
+
+
 def test_check_finds_a_leaked_block() -> None:
     world = make_world()
     sequence = submit(world)
