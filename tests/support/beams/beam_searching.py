@@ -16,7 +16,7 @@ from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.beams.beam_group import BeamGroup
 from draftwerk.speculative.options.beams.decisions import BeamRules
 from draftwerk.speculative.options.beams.sampled import new_beams
-from draftwerk.speculative.options.beams.search import BeamSearch
+from draftwerk.speculative.options.beams.search import SEARCH_ROOM, BeamSearch
 from draftwerk.speculative.options.beams.search_drafts import SearchDrafts
 from draftwerk.speculative.options.extended_sequence import extended
 from draftwerk.speculative.request import SequenceRequest
@@ -73,7 +73,7 @@ class Server:
         self, runner: TargetRunner, draft_max: int, block_count: int = 0, tokens_max: int = 128
     ) -> None:
         """Use as many of the runner's blocks, 0 are all, and so many tokens in a round."""
-        self.runner = runner
+        self.runner, self.draft_max = runner, draft_max
         _, all_blocks, size, *_ = runner.pages.keys.shape
         block_count = block_count or all_blocks
         limits = RoundLimits(tokens_max=tokens_max, draft_max=draft_max)
@@ -109,7 +109,7 @@ class Server:
                 prompt_count=len(prompt),
                 sampling=sampling,
                 tokens_max=rules.tokens_max if rules else goal,
-                draft_max=16,
+                draft_max=min(16, self.draft_max * (SEARCH_ROOM if rules else 1)),
             ),
             tokens=list(prompt),
             memory=self.scheduler.pools.memory(
