@@ -19,7 +19,8 @@ from draftwerk.cache.store.block_bytes import BlockBytes
 from draftwerk.cache.store.disk import DiskStore
 from draftwerk.cache.store.page_store import PageStore
 from draftwerk.machine.shared_memory import SharedMemory
-from draftwerk.model.batch.batch import BatchState, RowsBuilder
+from draftwerk.model.batch.batch import RowsBuilder
+from draftwerk.model.batch.batch_state import BatchState
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info

@@ -9,7 +9,7 @@ import torch
 
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.attention.signature import Attention
-from draftwerk.model.batch.batch import StatesForward
+from draftwerk.model.batch.option_forwards import StatesForward
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.weights import Weights

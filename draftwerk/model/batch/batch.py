@@ -13,6 +13,7 @@ from torch import Tensor
 
 from draftwerk.cache.kinds.window_table import NO_WINDOW_BLOCKS, WindowBlocks
 from draftwerk.model.batch.added_rows import AddedRows
+from draftwerk.model.batch.batch_state import BatchState
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.rounds import Draft
 
@@ -46,26 +47,6 @@ class Pages:
     def window_first(self) -> int:
         """The first id of the blocks of layers with windows; 0 where all layers share theirs."""
         return 0 if self.window is None else self.keys.shape[1]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchState:
-    """One sequence's tokens in a batch, and the slots of its recurrent state.
-
-    tokens   first ... first + count   known, from position `start` on; then a node for each parent
-    """
-
-    first: int
-    count: int
-    parents: tuple[int, ...]
-    """The parents of a draft tree's nodes, by index; -1 for the last known token."""
-    start: int
-    source: int
-    """The slot that is read; -1 for the state before the first token."""
-    target: int
-    """The slot that is written; -1 for none."""
-    saves: tuple[tuple[int, int], ...] = ()
-    """(position, slot) that are written where the sequence comes to the position."""
 
 
 @dataclass(slots=True)
@@ -151,40 +132,6 @@ class Forward(Protocol):
 
     def __call__(self, batch: Batch, pages: Pages) -> Tensor:
         """Return float32 logits [S, vocab], at least of the outputs that have some."""
-        ...
-
-
-class RecurrentForward(Forward, Protocol):
-    """A `Forward` with recurrent layers."""
-
-    def advance(self, rows: Sequence[tuple[BatchState, Sequence[int]]], pages: Pages) -> None:
-        """Take states of the latest batch along the nodes that were accepted."""
-        ...
-
-
-class HeldStates(Protocol):
-    """The states that a draft head reads of its target."""
-
-    @property
-    def states(self) -> Tensor | None:
-        """The states of the outputs of the latest call [S, width], in any dtype; the hidden states
-        that the target's head read, or several layers' side by side."""
-        ...
-
-
-class StatesForward(Forward, HeldStates, Protocol):
-    """A `Forward` that serves a draft head as well."""
-
-
-class KeepingForward(Protocol):
-    """A `Forward` that keeps hidden states on the way."""
-
-    kept_layers: tuple[int, ...]
-    """Before which layers, ascending."""
-
-    @property
-    def kept(self) -> Tensor | None:
-        """The kept states of the outputs of the latest call, side by side [S, layers * hidden]."""
         ...
 
 

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from draftwerk.cache.kinds.recurrent_states import RowState
-from draftwerk.model.batch.batch import Batch, BatchState, RowsBuilder, filled_up, on_device
+from draftwerk.model.batch.batch import Batch, RowsBuilder, filled_up, on_device
+from draftwerk.model.batch.batch_state import BatchState
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.rounds import Draft
 

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from draftwerk.cache.pages.kv_formats import learns
-from draftwerk.model.batch.batch import Batch, BatchState, Pages, logit_count_of
+from draftwerk.model.batch.batch import Batch, Pages, logit_count_of
+from draftwerk.model.batch.batch_state import BatchState
 from draftwerk.model.checkpoint.config import LayerGroup, ModelConfig
 from draftwerk.model.checkpoint.lora.lora_card import PARTS
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter

@@ -4,7 +4,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from draftwerk.model.batch.batch import Batch, Pages, StatesForward
+from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.batch.option_forwards import StatesForward
 from draftwerk.model.ranks.group import RankGroup
 from draftwerk.model.ranks.rank_round import encoded
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.attention.signature import Attention
-from draftwerk.model.batch.batch import Batch, BatchState, Pages
+from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.batch.batch_state import BatchState
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.lora.lora_weights import Adapter
 from draftwerk.model.checkpoint.shard import Shard

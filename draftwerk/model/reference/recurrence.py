@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
-from draftwerk.model.batch.batch import BatchState
+from draftwerk.model.batch.batch_state import BatchState
 from draftwerk.model.checkpoint.recurrent_layers import STATE_HEADER, Recurrence
 from draftwerk.model.checkpoint.weights import RecurrentWeights
 from draftwerk.model.reference.tiled_products import by_tiles

@@ -6,14 +6,10 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from torch import Tensor
 
-from draftwerk.model.batch.batch import (
-    BatchState,
-    HeldStates,
-    Pages,
-    RecurrentForward,
-    StatesForward,
-)
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.batch.batch_state import BatchState
 from draftwerk.model.batch.builder import BatchBuilder
+from draftwerk.model.batch.option_forwards import HeldStates, RecurrentForward, StatesForward
 from draftwerk.model.draft_head.chains import ChainDrafter
 from draftwerk.model.draft_head.head_windows import HeadWindows
 from draftwerk.model.draft_head.tree import Drafter

@@ -40,7 +40,7 @@ class RowPlan(NamedTuple):
     @property
     def begins_known(self) -> bool:
         """Whether it is known what follows the last known token: only nodes are computed."""
-        return self.row.start == self.row.stop and self.row.options.blend is None
+        return self.row.start == self.row.stop and self.row.options.computes_all
 
     @property
     def decides(self) -> bool:

@@ -12,7 +12,8 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
-from draftwerk.model.batch.batch import Batch, Facts, Pages, StatesForward
+from draftwerk.model.batch.batch import Batch, Facts, Pages
+from draftwerk.model.batch.option_forwards import StatesForward
 from draftwerk.speculative.rounds import Decision, Proposal, Row, Verdict
 
 Step = Callable[[Proposal], Verdict]

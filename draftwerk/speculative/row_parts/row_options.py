@@ -45,6 +45,11 @@ class RowOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The sequence whose tokens and blocks it goes on from; 0 for its own."""
         return 0 if self.branch is None else self.branch.origin
 
+    @property
+    def computes_all(self) -> bool:
+        """Whether all known tokens are computed, in line."""
+        return self.blend is None
+
     def computed_count(self, known: int) -> int:
         """Return how many of so many known tokens are computed through all layers."""
         return known if self.blend is None else self.blend.token_count

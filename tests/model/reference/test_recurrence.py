@@ -14,7 +14,8 @@ from torch import Tensor
 
 from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.model.attention.reference import attend
-from draftwerk.model.batch.batch import BatchState, Pages
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.batch.batch_state import BatchState
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.loader import load

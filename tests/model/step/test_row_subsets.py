@@ -9,7 +9,8 @@ from torch import Tensor
 
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.attention.tiled import TiledAttention
-from draftwerk.model.batch.batch import Batch, Forward, Pages, StatesForward
+from draftwerk.model.batch.batch import Batch, Forward, Pages
+from draftwerk.model.batch.option_forwards import StatesForward
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.native_shape import FORMATS
 from draftwerk.model.native.pool import Pool

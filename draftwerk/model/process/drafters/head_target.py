@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from draftwerk.model.batch.batch import Batch, KeepingForward, Pages, StatesForward
+from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.batch.option_forwards import KeepingForward, StatesForward
 from draftwerk.model.checkpoint.checkpoint_tensors import Tensors
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.model_options import ModelOptions

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm, silu
 
-from draftwerk.model.batch.batch import Batch, KeepingForward, Pages
+from draftwerk.model.batch.batch import Batch, Pages
+from draftwerk.model.batch.option_forwards import KeepingForward
 from draftwerk.model.reference.rotation import Rotaries
 
 RowProduct = Callable[[Tensor], Tensor]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from draftwerk.model.batch.batch import BatchState
+from draftwerk.model.batch.batch_state import BatchState
 from draftwerk.model.batch.builder import NO_STATE, BatchBuilder
 from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.row_walk import RowPlan, RowWalk

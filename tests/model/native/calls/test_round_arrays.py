@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from draftwerk.model.batch.batch import BatchState, Pages
+from draftwerk.model.batch.batch import Pages
+from draftwerk.model.batch.batch_state import BatchState
 from draftwerk.model.native.calls.round_arrays import StateRows
 
 CONFIG: Any = SimpleNamespace(state_size=4)
