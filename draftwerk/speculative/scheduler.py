@@ -97,7 +97,7 @@ class Policy:
         return []
 
     def wakes_s(self) -> float:
-        """Return when `reject` is due whatever happens; infinite if never."""
+        """Return when `reject` is due even if nothing happens; infinite if never."""
         return inf
 
     def check(self) -> None:
