@@ -350,7 +350,7 @@ def test_large_classes_are_found(member: str) -> None:
 
 CEILINGS = {
     "trunk": {"files": 19, "lines": 3294, "lines that name an option": 0},
-    "crossed": {"files": 36, "lines": 6473, "lines that name an option": 17},
+    "crossed": {"files": 36, "lines": 6420, "lines that name an option": 13},
 }
 """Of the trunk, and of all files that a plain request crosses. They only fall: `python -m
 validation.trunk`."""
