@@ -29,7 +29,7 @@ from tests.support.tiny_models import TinyWords
 from validation.forced_drafts import Everything
 
 ROOT = Path(__file__).parents[1]
-SEEDS = range(4)
+SEEDS = range(8)
 TOKENS = 24
 LINES_MAX = 280
 STOP = 2
