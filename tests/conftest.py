@@ -5,10 +5,9 @@ Folders whose tests need torch have a conftest of their own that imports tests/s
 
 import gc
 import os
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +50,6 @@ MARKERS = {
     "cluster/test_ray_serve.py": "processes",
     "model/checkpoint/test_default_model.py": "default_model",
     "model/gpu": "gpu_interpreter",
-    "model/native/stored": "instruction_sets",
-    "model/native/test_fingerprint.py": "instruction_sets",
-    "model/native/test_stored.py": "instruction_sets",
     "model": "model",
     "python_api/test_async_llm.py": "processes",
     "python_api/test_llm.py": "processes",
@@ -66,16 +62,8 @@ MARKERS = {
     "trials": "model",
 }
 """By file or folder, the first that matches; all others are `fast`."""
-LONGEST_FIRST = (
-    "default_model",
-    "simulation",
-    "gpu_interpreter",
-    "model",
-    "instruction_sets",
-    "fast",
-)
-"""In what order workers take files that compute, so that none has a long one left at the end: those
-that need the kernels of every instruction set when these are compiled."""
+LONGEST_FIRST = ("default_model", "simulation", "gpu_interpreter", "model", "fast")
+"""In what order workers take files that compute, so that none has a long one left at the end."""
 WAITING = ("processes", "slow")
 """Files that wait are taken among the others, one after another: beside them the cores compute."""
 
@@ -125,23 +113,6 @@ def pytest_configure(config: pytest.Config) -> None:
         before = os.environ.get("XDG_CACHE_HOME")
         home = use_own_cache()
         config.add_cleanup(lambda: leave_own_cache(home, before))
-        if config.getoption("numprocesses", None) and not config.getoption("--no-torch"):
-            config.add_cleanup(compile_beside())
-
-
-def compile_beside() -> Callable[[], None]:
-    """Compile what this processor has but does not use, for tests to compare: workers often wait.
-
-    Returns what ends that.
-    """
-    words = [sys.executable, "-m", "draftwerk.model.native.build", "--all"]
-    compiling = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-
-    def end() -> None:
-        compiling.terminate()
-        compiling.wait()
-
-    return end
 
 
 def pytest_collection_finish() -> None:
@@ -172,13 +143,23 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.fixture(autouse=True, scope="session")
 def kept_tokenizers() -> Generator[None]:
-    """Have the texts of a worker's tests parse each tokenizer once."""
+    """Have the texts of a worker's tests parse each tokenizer once, and try none in a process."""
     from draftwerk.model.text import tokenizer
     from tests.support.kept_tokenizers import kept_tokenizer
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokenizer, "read_tokenizer", kept_tokenizer)
+        patch.setattr(tokenizer, "try_tokenizer", lambda directory: None)
         yield
+
+
+@pytest.fixture
+def tried_tokenizers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have each tokenizer tried as a server does, half a second long, before it is read."""
+    from draftwerk.model.text import tokenizer
+    from draftwerk.model.text.guarded.tokenizer_trial import try_tokenizer
+
+    monkeypatch.setattr(tokenizer, "try_tokenizer", try_tokenizer)
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,8 @@ from draftwerk.model.text.vocabulary_text import TokenizerFault, VocabularyText
 from tests.support.mutated_tokenizers import mutated
 from tests.support.small_tokenizers import byte_level
 
+pytestmark = pytest.mark.usefixtures("tried_tokenizers")
+
 Json = dict[str, Any]
 LIMITS = Limits(cpu_s=1.0, memory_mib=512)
 SOUND: Json = json.loads(byte_level().to_str())
