@@ -25,7 +25,6 @@ from aiohttp import web
 from transformers import AutoTokenizer
 
 from draftwerk.api.app.app import create_app
-from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptText, options_of, receipt_of
 from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.api.shared.config import Settings, load
 from draftwerk.api.shared.ports import RunningServer
@@ -36,6 +35,7 @@ from draftwerk.pictures.reader import PictureReader
 from draftwerk.pictures.tower import Tower, opened
 from draftwerk.pictures.tower_messages import PictureWork, TowerOptions
 from draftwerk.settings.setting_fields import ConfigError
+from tests.support.forged_receipts import resealed
 from tests.support.gguf_of_pictures import save_mmproj, save_text
 from tests.support.hostile_pictures import requests, url_of
 from tests.support.http_server import http_server
@@ -376,20 +376,6 @@ async def verdict(served: Served, receipt: Any, *pictures: bytes) -> dict[str, A
     return reply.json()["verdicts"][0]
 
 
-def forged(receipt: dict[str, Any], **changed: Any) -> dict[str, Any]:
-    """Return another receipt that is sound by itself."""
-    old = msgspec.convert(receipt | changed, Receipt)
-    texts = [
-        ReceiptText(each.index, each.tokens, each.finish_reason, each.stop, each.logprobs)
-        for each in old.choices
-    ]
-    tokens, pictures = old.prompt.tokens, old.pictures
-    assert not isinstance(tokens, msgspec.UnsetType)
-    own = () if isinstance(pictures, msgspec.UnsetType) else pictures
-    made = receipt_of(old.model, old.fingerprint, tokens, options_of(old), texts, own)
-    return msgspec.to_builtins(made)
-
-
 async def test_receipts_name_pictures_and_verify_with_them_alone(served: Served) -> None:
     asked_for: Any = {"extra_body": {"receipt": True}, "seed": 5, "temperature": 0.9}
     reply = await answer(served, "Compare ", ONE, " with ", OTHER, ".", **asked_for)
@@ -410,17 +396,15 @@ async def test_receipts_name_pictures_and_verify_with_them_alone(served: Served)
     changed = [first | {"features": "0" * 64}, second]
     found = await verdict(served, receipt | {"pictures": changed}, ONE, OTHER)
     assert (found["verdict"], found["field"]) == ("refused", "pictures[0]")
-    found = await verdict(served, forged(receipt, pictures=changed), ONE, OTHER)
+    found = await verdict(served, resealed(receipt | {"pictures": changed}), ONE, OTHER)
     assert (found["verdict"], found["field"]) == ("different", "pictures[0].features")
     swapped = [
         first | {"digest": second["digest"], "features": second["features"]},
         second | {"digest": first["digest"], "features": first["features"]},
     ]
-    assert (await verdict(served, forged(receipt), ONE, OTHER))["verdict"] == "equal"
-    for pictures in (swapped, msgspec.UNSET):
-        made = forged({**receipt}, pictures=pictures) if pictures else receipt
-        bare = {name: value for name, value in receipt.items() if name != "pictures"}
-        made = forged(bare) if pictures is msgspec.UNSET else made
+    assert (await verdict(served, resealed(receipt), ONE, OTHER))["verdict"] == "equal"
+    bare = {name: value for name, value in receipt.items() if name != "pictures"}
+    for made in (resealed(receipt | {"pictures": swapped}), resealed(bare)):
         found = await verdict(served, made, ONE, OTHER)
         assert (found["verdict"], found["field"][:10]) == ("different", "choices[0]"), found
 

@@ -1,5 +1,6 @@
 """Whole servers: receipts of every protocol verify, changed and forged ones do not."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest_asyncio
 
 from benchmarks.support.server import draftwerk
 from draftwerk.__main__ import main
-from draftwerk.api.openai.receipts.receipt import Receipt, ReceiptText, options_of, receipt_of
-from tests.support.tiny_models import save_tiny_with_text
+from draftwerk.api.openai.receipts.receipt import Receipt
+from tests.support.forged_receipts import resealed
 from validation.receipts import ReceiptClient
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -40,10 +41,8 @@ BODIES: dict[str, tuple[str, Json]] = {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[ReceiptClient]:
-    directory = tmp_path_factory.mktemp("tiny")
-    save_tiny_with_text(directory, seed=3)
-    async with draftwerk(str(directory), *SETTINGS) as server, aiohttp.ClientSession() as http:
+async def client(model: Path) -> AsyncGenerator[ReceiptClient]:
+    async with draftwerk(str(model), *SETTINGS) as server, aiohttp.ClientSession() as http:
         yield ReceiptClient(http, server.url)
 
 
@@ -105,7 +104,7 @@ async def test_the_command_says_it_with_its_exit_code(
     async def verified(text: str) -> tuple[int, str]:
         file.write_text(text)
         words = ["verify", str(file), "--url", client.url]
-        code = await on_thread(lambda: main(words))
+        code = await asyncio.to_thread(main, words)
         said = capsys.readouterr()
         return code, said.out + said.err
 
@@ -163,16 +162,9 @@ def bodied(name: str) -> tuple[str, Json]:
 
 def remade(receipt: Receipt, **changes: Any) -> Json:
     """Return a receipt with its first text changed and all digests made anew."""
-    assert isinstance(receipt.prompt.tokens, tuple)
-    texts = [
-        ReceiptText(each.index, each.tokens, each.finish_reason, each.stop, each.logprobs)
-        for each in receipt.choices
-    ]
-    texts[0] = msgspec.structs.replace(texts[0], **changes)
-    made = receipt_of(
-        receipt.model, receipt.fingerprint, receipt.prompt.tokens, options_of(receipt), texts
-    )
-    return msgspec.to_builtins(made)
+    plain = msgspec.json.decode(msgspec.json.encode(receipt))
+    plain["choices"][0] |= changes
+    return resealed(plain)
 
 
 async def one_verdict(client: ReceiptClient, receipt: Json) -> Json:
@@ -180,19 +172,6 @@ async def one_verdict(client: ReceiptClient, receipt: Json) -> Json:
     return verdict
 
 
-async def rounds(client: ReceiptClient) -> int:
-    async with client.http.get(client.url + "/metrics") as reply:
-        lines = (await reply.text()).splitlines()
-    found = next(line for line in lines if "rounds_total" in line and not line.startswith("#"))
-    return int(float(found.split()[-1]))
-
-
 async def name(client: ReceiptClient) -> str:
     async with client.http.get(client.url + "/v1/models") as reply:
         return (await reply.json())["data"][0]["id"]
-
-
-async def on_thread(work: Any) -> Any:
-    import asyncio
-
-    return await asyncio.to_thread(work)
