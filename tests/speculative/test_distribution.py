@@ -205,30 +205,8 @@ def test_pairs_along_one_text_follow_their_joint_distribution() -> None:
     assert chi_square_excess(dict(counts), joint_distribution(2, Sampling())) < 1
 
 
-def position_halved(seed: int, branch: int, position: int, token: int) -> float:
-    return gumbel(seed, branch, position // 2, token)
-
-
-def position_forgotten(seed: int, branch: int, position: int, token: int) -> float:
-    return gumbel(seed, branch, 0, token)
-
-
 def position_in_the_seed(seed: int, branch: int, position: int, token: int) -> float:
     return gumbel(seed + position, branch, 0, token)
-
-
-@pytest.mark.parametrize("fault", [position_halved, position_forgotten])
-def test_noise_that_serves_two_positions_is_noticed_though_each_token_alone_looks_right(
-    fault: Callable[[int, int, int, int], float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rule, "gumbel", fault)
-    pairs = texts(2, Sampling())
-    firsts: Counter[object] = Counter()
-    for pair, count in pairs.items():
-        assert isinstance(pair, tuple)
-        firsts[pair[0]] += count
-    assert chi_square_excess(firsts, probabilities(next_logits(0), Sampling())) < 1
-    assert chi_square_excess(pairs, joint_distribution(2, Sampling())) > 1
 
 
 def neighbours(

@@ -10,7 +10,6 @@ import pytest_asyncio
 from benchmarks.reliability.kills import KillRun, KillServer, Recovery, compare, parser, started
 from draftwerk.actors.devices.process import SILENCE_S
 from draftwerk.speculative.scheduler import RoundLimits
-from tests.support.tiny_models import save_tiny_with_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -36,11 +35,9 @@ class Disturbed:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def disturbed(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Disturbed]:
-    directory: Path = tmp_path_factory.mktemp("tiny")
-    save_tiny_with_text(directory, seed=3)
-    words = ("--model", str(directory), "--streams", "5", "--tokens", "160")
-    arguments = parser().parse_args([*words, "--", *SERVE, "--draft", str(directory)])
+async def disturbed(model: Path) -> AsyncGenerator[Disturbed]:
+    words = ("--model", str(model), "--streams", "5", "--tokens", "160")
+    arguments = parser().parse_args([*words, "--", *SERVE, "--draft", str(model)])
     async with started(arguments) as server:
         yield Disturbed(server, words, await server.run(arguments, 0))
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncGenerator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import msgspec
@@ -82,35 +83,32 @@ async def target(options: ModelOptions) -> AsyncGenerator[TARGET]:
         await made.close()
 
 
-def ahead(target: TARGET) -> EngineParts:
+def parts(**own: Any) -> EngineParts:
     return EngineParts(
         options=all_options(),
         text=TinyWords(),
-        target=target.fresh,
-        proposer=lambda: None,
         block_count=BLOCKS,
         block_size=BLOCK_SIZE,
         context_max=120,
         stop_token_ids=(2,),
-        limits=msgspec.structs.replace(LIMITS, pipeline_depth=2, run_ahead=True),
+        **own,
     )
+
+
+def ahead(target: TARGET) -> EngineParts:
+    limits = msgspec.structs.replace(LIMITS, pipeline_depth=2, run_ahead=True)
+    return parts(target=target.fresh, proposer=lambda: None, limits=limits)
 
 
 async def plain_texts(options: ModelOptions) -> list[str]:
     """Return what an engine without drafts writes, one round at a time."""
     runner = build_runner(options)
-    parts = EngineParts(
-        options=all_options(),
-        text=TinyWords(),
+    plain = parts(
         target=lambda: ThreadDevice(target_runner(runner.parts).step),
         proposer=lambda: Proposer(()),
-        block_count=BLOCKS,
-        block_size=BLOCK_SIZE,
-        context_max=120,
-        stop_token_ids=(2,),
         limits=LIMITS,
     )
-    async with running(parts) as engine:
+    async with running(plain) as engine:
         return await texts_of(engine, request, REQUESTS)
 
 

@@ -7,7 +7,6 @@ import pytest
 from draftwerk.actors.events.client_events import Delta, Ended, Started
 from draftwerk.speculative.request import Options, Speculation
 from draftwerk.speculative.sampling import Grammar, Sampling
-from tests.support.tiny_models import save_tiny_with_text
 from validation.schemas import engine, run
 
 LONG = Grammar(
@@ -19,30 +18,23 @@ LONG = Grammar(
 )
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny")
-    save_tiny_with_text(path)
-    return path
-
-
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_drafted_texts_belong_to_their_schemas_and_are_the_plain_ones(
-    directory: Path, seed: int
+    model: Path, seed: int
 ) -> None:
-    outcome = await run(str(directory), range(60), seed, tokens=400)
+    outcome = await run(str(model), range(60), seed, tokens=400)
     assert outcome.count == 60
     outcome.check()
 
 
-async def test_what_a_grammar_forces_is_drafted_and_always_right(directory: Path) -> None:
+async def test_what_a_grammar_forces_is_drafted_and_always_right(model: Path) -> None:
     speculation = Speculation(methods=("grammar",))
     options = Options(
         sampling=Sampling(seed=3, grammar=LONG), tokens_max=200, speculation=speculation
     )
     origins: list[str] = []
     async with (
-        engine(str(directory)) as one,
+        engine(str(model)) as one,
         one.generate("Say it.", options, request_id="r") as events,
     ):
         async for event in events:

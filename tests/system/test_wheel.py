@@ -17,7 +17,6 @@ import pytest
 from draftwerk.machine.version import __version__
 from draftwerk.model.native.build import obtain, ready_path
 from tests.support.runners import require_kernels
-from tests.support.tiny_models import save_tiny_with_text
 
 ROOT = Path(__file__).parents[2]
 JUNK = ignore_patterns("__pycache__", "*.pyc", "ready", "*.egg-info", "build")
@@ -82,13 +81,6 @@ def binaries(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return venv / "bin"
 
 
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("tiny")
-    save_tiny_with_text(path, seed=3)
-    return path
-
-
 def poisoned(folder: Path, *more: str) -> Path:
     """Fill a folder with modules and folders that must not be imported."""
     for name in ("api", "model", "actors", "draft", *more):
@@ -148,15 +140,15 @@ def test_a_command_of_another_package_is_named_where_it_is_not_installed(binarie
 
 
 def test_the_server_runs_beside_files_of_any_name(
-    binaries: Path, tiny: Path, tmp_path: Path
+    binaries: Path, model: Path, tmp_path: Path
 ) -> None:
     """The Python API gives its text from such a folder as well."""
     (tmp_path / "serve").mkdir()
     (tmp_path / "script").mkdir()
-    with serving(binaries, tiny, poisoned(tmp_path / "serve", "queue", "json")) as (url, _):
+    with serving(binaries, model, poisoned(tmp_path / "serve", "queue", "json")) as (url, _):
         # A script's own folder is on its path; of those files, Python itself needs some.
         folder = poisoned(tmp_path / "script")
-        (folder / "use.py").write_text(SCRIPT.format(model=str(tiny), options=OPTIONS))
+        (folder / "use.py").write_text(SCRIPT.format(model=str(model), options=OPTIONS))
         done = subprocess.run(
             [binaries / "python", "-W", "error", "use.py"],
             **{"cwd": folder, "env": environment(), "timeout": PATIENT_S},
@@ -173,20 +165,20 @@ def test_the_server_runs_beside_files_of_any_name(
 
 
 def test_without_a_compiler_it_serves_with_the_kernels_that_it_brought(
-    binaries: Path, tiny: Path, tmp_path: Path
+    binaries: Path, model: Path, tmp_path: Path
 ) -> None:
     alone = {"PATH": str(binaries), "XDG_CACHE_HOME": str(tmp_path / "cache"), "CXX": ""}
-    with serving(binaries, tiny, tmp_path, **alone) as (_, said):
+    with serving(binaries, model, tmp_path, **alone) as (_, said):
         assert f"kernels: {obtain().isa.name}, ready-made, from the package" in said
     assert not [*tmp_path.glob("cache/draftwerk/native-*")]
 
 
 @contextmanager
-def serving(binaries: Path, tiny: Path, folder: Path, **more: str) -> Generator[tuple[str, str]]:
+def serving(binaries: Path, model: Path, folder: Path, **more: str) -> Generator[tuple[str, str]]:
     """Run `draftwerk serve` in a folder; yields its URL, and what it said up to there."""
     options = (f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items())
     with subprocess.Popen(
-        [binaries / "draftwerk", "serve", str(tiny), "--port", "0", *options],
+        [binaries / "draftwerk", "serve", str(model), "--port", "0", *options],
         cwd=folder,
         env=environment(**more),
         stdout=subprocess.PIPE,

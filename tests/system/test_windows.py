@@ -24,8 +24,6 @@ from tests.support.runners import build_runner, require_kernels
 from tests.support.thread_device import ThreadDevice
 from tests.support.tiny_models import GEMMA4_EXPERTS, TinyWords, save_tiny
 
-pytestmark = pytest.mark.anyio
-
 BLOCKS, BLOCK_SIZE = 400, 8
 WINDOW = 17
 FEW = WindowBlocks(32, WINDOW, 32)
@@ -57,11 +55,6 @@ KINDS = {
     "torch": {"dtype": "fp32", "attention": "reference"},
     "torch, tiles": {"dtype": "fp32", "attention": "padded", "exact": True},
 }
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 def request(number: int) -> tuple[tuple[int, ...], Options]:
