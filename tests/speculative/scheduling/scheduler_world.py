@@ -71,8 +71,35 @@ def led(sequences: Iterable[Sequence]) -> list[Sequence]:
     return [leader, *others]
 
 
-class World:
-    """Random choices come from `rng` alone, so that a seed is a story."""
+class RoundWorld:
+    """A scheduler over pools and a toy target; random choices come from `rng` alone."""
+
+    def __init__(
+        self,
+        rng: Random,
+        block_count: int,
+        block_size: int,
+        limits: RoundLimits,
+        state_slots: int,
+        policy: PolicyFactory,
+    ) -> None:
+        self.rng, self.limits = rng, limits
+        self.states: StateRules | None = None
+        if state_slots:
+            own = 2 + limits.run_ahead
+            self.states = StateRules(BlockPool(state_slots, 1), own, block_size, 2 * block_size)
+        kinds = () if self.states is None else (self.states,)
+        pools = CachePools(BlockPool(block_count, block_size), kinds)
+        self.scheduler = Scheduler(pools, limits, policy=policy)
+        self.namer = BlockNamer(b"")
+        self.target = ToyTarget(block_count, block_size, states=[(-1, 0)] * state_slots)
+        self.guesser = Guesser(rng)
+        self.verdicts: deque[tuple[Round, tuple[Draft, ...], Verdict]] = deque()
+        self.counters: Counter[str] = Counter()
+
+
+class World(RoundWorld):
+    """Clients of all kinds, and a reader beside the target."""
 
     def __init__(
         self,
@@ -87,30 +114,13 @@ class World:
         policy: PolicyFactory | None = None,
     ) -> None:
         """With `hurry`, requests are promised something and have deadlines, as it draws them."""
-        self.rng = rng
+        limits = limits or RoundLimits(pipeline_depth=2, rows_max=4, tokens_max=12, draft_max=4)
+        policy = policy or partial(ServicePolicy, lengths=lengths)
+        super().__init__(rng, block_count, block_size, limits, state_slots, policy)
         self.hurry = hurry
-        self.limits = limits or RoundLimits(
-            pipeline_depth=2, rows_max=4, tokens_max=12, draft_max=4
-        )
-        self.states: StateRules | None = None
-        if state_slots:
-            own = 2 + self.limits.run_ahead
-            self.states = StateRules(BlockPool(state_slots, 1), own, block_size, 2 * block_size)
-        self.scheduler = Scheduler(
-            CachePools(
-                BlockPool(block_count, block_size), () if self.states is None else (self.states,)
-            ),
-            self.limits,
-            policy=policy or partial(ServicePolicy, lengths=lengths),
-        )
-        self.namer = BlockNamer(b"")
         self.context_max = min(CONTEXT, block_count * block_size)
-        self.target = ToyTarget(block_count, block_size, states=[(-1, 0)] * state_slots)
-        self.guesser = Guesser(rng)
         self.reader = Reader()
         self.wanteds: dict[int, WantedText] = {}
-        self.verdicts: deque[tuple[Round, tuple[Draft, ...], Verdict]] = deque()
-        self.counters: Counter[str] = Counter()
         self.now_s = 0.0
 
     @property

@@ -4,17 +4,13 @@ After every step the ledger of blocks balances; each text and score is the naive
 toy, each other request's text the plain model's.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
 import msgspec
 
-from draftwerk.cache.blocks import BlockPool
-from draftwerk.cache.kinds.recurrent_states import StateRules
-from draftwerk.cache.memory import CachePools
-from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.options.beams.beam_group import BeamGroup
 from draftwerk.speculative.options.beams.decisions import BeamRules
 from draftwerk.speculative.options.beams.sampled import new_beams
@@ -22,13 +18,13 @@ from draftwerk.speculative.options.beams.search import SEARCH_ROOM, BeamSearch
 from draftwerk.speculative.options.extended_sequence import extended
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.request import SequenceRequest
-from draftwerk.speculative.rounds import Draft, Proposal, Round, Verdict
+from draftwerk.speculative.rounds import Proposal, Round
 from draftwerk.speculative.sampling import Sampling
-from draftwerk.speculative.scheduler import RoundLimits, Scheduler
+from draftwerk.speculative.scheduler import RoundLimits
 from draftwerk.speculative.sequence import Sequence
+from tests.speculative.scheduling.scheduler_world import RoundWorld
 from tests.support.beams.naive_beams import Text
-from tests.support.simulation import Guesser
-from tests.support.toy import STOP, VOCAB, ToyTarget, head_candidates, plain_beams, plain_text
+from tests.support.toy import STOP, VOCAB, head_candidates, plain_beams, plain_text
 
 
 @dataclass(eq=False)
@@ -53,8 +49,8 @@ class WantedText:
         return self.cancelled or all(self.reasons)
 
 
-class BeamWorld:
-    """Random choices come from `rng` alone, so that a seed is a story."""
+class BeamWorld(RoundWorld):
+    """Clients that search, and others."""
 
     def __init__(
         self,
@@ -64,20 +60,8 @@ class BeamWorld:
         limits: RoundLimits,
         state_slots: int = 0,
     ) -> None:
-        self.rng = rng
-        self.states: StateRules | None = None
-        if state_slots:
-            self.states = StateRules(BlockPool(state_slots, 1), 2, block_size, 2 * block_size)
-        pools = CachePools(
-            BlockPool(block_count, block_size), () if self.states is None else (self.states,)
-        )
-        self.scheduler = Scheduler(pools, limits, policy=ServicePolicy)
-        self.namer = BlockNamer(b"")
-        self.target = ToyTarget(block_count, block_size, states=[(-1, 0)] * state_slots)
-        self.guesser = Guesser(rng)
+        super().__init__(rng, block_count, block_size, limits, state_slots, ServicePolicy)
         self.wanteds: list[WantedText] = []
-        self.verdicts: deque[tuple[Round, tuple[Draft, ...], Verdict]] = deque()
-        self.counters: Counter[str] = Counter()
         self.blocks_peak = 0
         self._branch_ids = count(-1, -1)
 
