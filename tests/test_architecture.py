@@ -138,7 +138,7 @@ def test_no_folder_has_more_files_than_one_can_see(top: str) -> None:
 TESTED_ELSEWHERE = ROOT / "tests" / "tested_elsewhere.txt"
 """Product files without a test at the mirrored path: the test that is about each, a function where
 one, or what it uses of its file, names what the file defines. One that only declares needs none."""
-ROWS_WITHOUT_FUNCTION_MAX = 59
+ROWS_WITHOUT_FUNCTION_MAX = 58
 """Rows that name a file of tests alone. They only fall."""
 BY_COMMAND = {
     "cluster/draftwerk_cluster/ray_serve/cluster_commands.py",

@@ -8,7 +8,6 @@ import selectors
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -61,10 +60,6 @@ def off_by(found: float | None, right: float) -> float:
     """Return the relative error."""
     assert found is not None
     return abs(found - right) / right
-
-
-def typical(values: list[float]) -> float:
-    return median(values)
 
 
 class LeapingSelector(selectors.SelectSelector):

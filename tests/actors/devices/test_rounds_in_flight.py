@@ -63,31 +63,6 @@ def test_nothing_changes_while_no_process_is_lost() -> None:
     assert found.known[1].tokens == [5, 6, 7]
 
 
-def test_the_round_in_flight_is_sent_again_with_whole_sequences() -> None:
-    found = rounds()
-    found.sent(proposal(1, row(1, opens=(5, 6)), row(2, opens=(8,))))
-    answer(found)
-    found.sent(proposal(2, row(1, 7), finished_ids=(2,)))
-    again = found.lost()
-    assert again is not None
-    (told,) = again
-    assert tokens_of(told.round.rows[0]) == (5, 6, 7)
-    assert told.round.finished_ids == (), "the new process never knew it"
-    answer(found)
-    assert list(found.known) == [1]
-    assert found.sent(proposal(3, row(1, 9))).round.rows[0].new_sequence is None
-
-
-def test_a_sequence_that_is_in_no_round_is_told_with_its_next() -> None:
-    found = rounds()
-    found.sent(proposal(1, row(1, opens=(5,)), row(2, opens=(8,))))
-    answer(found)
-    assert found.lost() == []
-    assert tokens_of(found.sent(proposal(2, row(2, 9))).round.rows[0]) == (8, 9)
-    answer(found)
-    assert tokens_of(found.sent(proposal(3, row(1, 6))).round.rows[0]) == (5, 6)
-
-
 def test_two_rounds_in_flight_are_sent_again_in_order() -> None:
     found = rounds()
     found.sent(proposal(1, row(1, opens=(5,)), row(2, opens=(8,))))

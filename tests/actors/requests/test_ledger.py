@@ -99,12 +99,6 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_a_request_is_sent_on_its_way(desk: Desk) -> None:
-    entry = desk.open()
-    assert desk.sent == [entry.submit]
-    assert desk.ledger.entries == {"r": entry}
-
-
 def test_events_reach_their_client_in_order(desk: Desk) -> None:
     desk.open("a")
     desk.open("b")

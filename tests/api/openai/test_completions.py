@@ -89,13 +89,6 @@ async def test_the_limit_is_sixteen_tokens_by_default(served: Served) -> None:
     assert served.engine.submitted[-1][1].tokens_max == 16
 
 
-async def test_the_stock_client_completes(served: Served) -> None:
-    reply = await served.openai.completions.create(model=MODEL, prompt="hi", seed=4, logprobs=1)
-    stream = await served.openai.completions.create(model=MODEL, prompt="hi", seed=4, stream=True)
-    text = "".join([chunk.choices[0].text async for chunk in stream])
-    assert text == reply.choices[0].text
-
-
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

@@ -153,18 +153,6 @@ def test_int4_represents_its_own_blocks_exactly(pool: Pool) -> None:
     assert relative_error(config, weights, "int4", pool) < 0.05
 
 
-def test_only_the_outputs_asked_for_come_back(pool: Pool) -> None:
-    config = tiny_config()
-    native = NativeForward(config, random_weights(config), "fp32", pool)
-    batch = round_of([part(random_tokens(9))])
-    every = native(batch, random_pages(config, torch.float32))
-    batch.outputs = torch.tensor([2, 8], dtype=torch.int32)
-    some = native(batch, random_pages(config, torch.float32))
-    assert torch.equal(some, every[[2, 8]])
-    batch.outputs = torch.tensor([], dtype=torch.int32)
-    assert native(batch, random_pages(config, torch.float32)).shape == (0, 101)
-
-
 def test_keys_and_values_land_in_their_slots_only(pool: Pool) -> None:
     config = tiny_config()
     weights = random_weights(config)

@@ -80,13 +80,6 @@ def test_a_file_cut_anywhere_is_named_with_its_bytes(tmp_path: Path):
             assert any(each in said for each in ("cut short", "past the end", "do not fit"))
 
 
-def test_the_first_tensor_that_is_not_whole_is_named(tmp_path: Path):
-    path = write(tmp_path / "m.gguf")
-    first = read_gguf_header(path).tensors["one.weight"]
-    path.write_bytes(path.read_bytes()[: first.begin + 10])
-    assert f"tensor 'one.weight' takes 768 bytes from byte {first.begin} on" in refusal(path)
-
-
 def test_a_flipped_bit_in_the_header_is_refused_or_changes_a_value_alone(tmp_path: Path):
     """Whatever bit flips: a sentence, or tensors of the same bytes; never another error."""
     path = write(tmp_path / "m.gguf")
