@@ -55,7 +55,7 @@ def test_drafts_change_no_text(llm: LLM) -> None:
         assert tokens_of([llm.generate(prompt, off) for prompt in PROMPTS]) == drafted
 
 
-@pytest.mark.parametrize(("turns", "width"), [(20, 1), (5, 3)])
+@pytest.mark.parametrize(("turns", "width"), [(10, 1), (4, 3)])
 def test_each_turn_of_a_conversation_reads_what_is_new(llm: LLM, turns: int, width: int) -> None:
     short = replace(PARAMS, max_tokens=24, beam_width=width)
     conversation = list(range(300 + width, 340 + width))

@@ -59,7 +59,7 @@ def gathered(stream: str, count: int) -> list[dict[str, Any]]:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_streamed_is_not_streamed(served: Served) -> None:
     @settings(
-        max_examples=200,
+        max_examples=100,
         deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     )
