@@ -349,8 +349,8 @@ def test_large_classes_are_found(member: str) -> None:
 # --- the trunk ------------------------------------------------------------------------------------
 
 CEILINGS = {
-    "trunk": {"files": 19, "lines": 3294, "lines that name an option": 0},
-    "crossed": {"files": 36, "lines": 6420, "lines that name an option": 13},
+    "trunk": {"files": 19, "lines": 3292, "lines that name an option": 0},
+    "crossed": {"files": 36, "lines": 6418, "lines that name an option": 13},
 }
 """Of the trunk, and of all files that a plain request crosses. They only fall: `python -m
 validation.trunk`."""

@@ -156,7 +156,7 @@ class VirtualServer:
                 decisions.append(Decision())
         report = StepReport(load=load, device_ms=ms)
         drafts = (NO_DRAFT,) * len(round_.rows)
-        verdict = Verdict(round_.round_id, round_.pipeline_slot, tuple(decisions), report)
-        for progress in self.scheduler.commit(verdict, drafts, self.now_s):
+        verdict = Verdict(round_.round_id, round_.pipeline_slot, tuple(decisions), report, drafts)
+        for progress in self.scheduler.commit(verdict, self.now_s):
             if progress.finish_reason:
                 del self._live[progress.sequence.sequence_id]

@@ -92,7 +92,7 @@ class Cache:
             case Verdict():
                 self.progress_at = now_s
                 self.committed += 1
-                return self.scheduler.commit(message, message.drafts, now_s)
+                return self.scheduler.commit(message, now_s)
             case Released():
                 return []  # the round that is planned next reads the sequence
             case _:

@@ -16,7 +16,7 @@ from draftwerk.cache.memory import CachePools
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.load.size_limits import RoundLimits
 from draftwerk.speculative.load.stats import SchedulerLoad, SchedulerStats
-from draftwerk.speculative.rounds import Draft, Round, Verdict, VerifiedRow
+from draftwerk.speculative.rounds import Round, Verdict, VerifiedRow
 from draftwerk.speculative.row_parts.step_report import NO_STEP, StepReport
 from draftwerk.speculative.running_set import (
     AGING_ROUNDS,
@@ -210,9 +210,7 @@ class Scheduler:
         """Return the rounds under way."""
         return [round_ for round_, _ in self._rounds.values()]
 
-    def commit(
-        self, verdict: Verdict, drafts: tuple[Draft, ...], now_s: float = 0.0
-    ) -> list[SequenceProgress]:
+    def commit(self, verdict: Verdict, now_s: float = 0.0) -> list[SequenceProgress]:
         """Apply a verdict; returns the progress of every sequence that was not cancelled."""
         round_, members = self._rounds.pop(verdict.pipeline_slot)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
@@ -223,8 +221,8 @@ class Scheduler:
         self.policy.learn(report, interval_ms)
         self.stats.count_step(report)
         parts: dict[Sequence, list[VerifiedRow]] = {}
-        rows = starmap(VerifiedRow, zip(round_.rows, verdict.decisions, drafts, strict=True))
-        for sequence, row in zip(members, rows, strict=True):
+        verified = zip(round_.rows, verdict.decisions, verdict.drafts, strict=True)
+        for sequence, row in zip(members, starmap(VerifiedRow, verified), strict=True):
             parts.setdefault(sequence, []).append(row)
         # Groups come last: what single rows give back is free before.
         groups = [(group, rows) for group, rows in parts.items() if rows[0].row.options.in_group]

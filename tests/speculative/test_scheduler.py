@@ -147,8 +147,8 @@ def decide(
             pipeline_slot=round_.pipeline_slot,
             decisions=decisions,
             report=StepReport(device_ms=2.5, load=StepLoad(9, 9)),
-        ),
-        drafts,
+            drafts=drafts,
+        )
     )
 
 
@@ -266,8 +266,8 @@ def test_a_verdict_for_another_round_is_an_error() -> None:
                 pipeline_slot=round_.pipeline_slot,
                 decisions=(Decision(tokens=(1,)),),
                 report=StepReport(device_ms=1.0, load=StepLoad(8, 8)),
-            ),
-            (NO_DRAFT,),
+                drafts=(NO_DRAFT,),
+            )
         )
 
 

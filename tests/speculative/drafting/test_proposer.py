@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
+from msgspec.structs import replace
 
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.memory import CachePools
@@ -89,7 +90,8 @@ def serve(seed: int, methods: tuple[str, ...]) -> Counter[str]:
         for row, draft in zip(round_.rows, drafts, strict=True):
             assert len(draft.tokens) <= row.draft_max
             assert row.samples or not draft.tokens
-        for progress in scheduler.commit(target.step(Proposal(round_, drafts)), drafts):
+        verdict = replace(target.step(Proposal(round_, drafts)), drafts=drafts)
+        for progress in scheduler.commit(verdict):
             got[progress.sequence.request.request_id] += progress.tokens
         if rng.random() < 0.03:
             cancelled.add(name := rng.choice(list(wanted)))

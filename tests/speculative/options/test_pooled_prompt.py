@@ -56,8 +56,9 @@ def run(scheduler: Scheduler, sequences: list[Sequence]) -> dict[str, PoolingOut
         scheduler.submit(sequence)
     while (round_ := scheduler.plan()) is not None:
         decisions = tuple(map(decided, round_.rows))
-        verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, NO_STEP)
-        for each in scheduler.commit(verdict, (NO_DRAFT,) * len(round_.rows)):
+        drafts = (NO_DRAFT,) * len(round_.rows)
+        verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, NO_STEP, drafts)
+        for each in scheduler.commit(verdict):
             if each.further.pooling_output is not None:
                 assert each.finish_reason == "stop"
                 found[each.sequence.request.request_id] = each.further.pooling_output
@@ -116,8 +117,9 @@ def test_what_was_added_before_a_preemption_is_not_added_again() -> None:
     scheduler.submit(sequence)
     round_ = scheduler.plan()
     assert round_ is not None
-    verdict = Verdict(round_.round_id, 0, tuple(map(decided, round_.rows)), NO_STEP)
-    assert scheduler.commit(verdict, (NO_DRAFT,)) == []
+    decisions = tuple(map(decided, round_.rows))
+    verdict = Verdict(round_.round_id, 0, decisions, NO_STEP, (NO_DRAFT,))
+    assert scheduler.commit(verdict) == []
     scheduler.running_set.preempt(sequence)
     sequence.forget()
     assert run(scheduler, []) == {"r": wanted(PoolingParams("mean"), 20)}

@@ -55,8 +55,9 @@ def run(scheduler: Scheduler, sequences: list[Sequence]) -> dict[str, list[tuple
         scheduler.submit(sequence)
     while (round_ := scheduler.plan()) is not None:
         decisions = tuple(map(decided, round_.rows))
-        verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, NO_STEP)
-        for each in scheduler.commit(verdict, (NO_DRAFT,) * len(round_.rows)):
+        drafts = (NO_DRAFT,) * len(round_.rows)
+        verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, NO_STEP, drafts)
+        for each in scheduler.commit(verdict):
             if each.further.scored is not None:
                 pairs = zip(each.further.scored.tokens, each.further.scored.logprobs, strict=True)
                 said = [(token, one.logprob) for token, one in pairs]

@@ -288,11 +288,12 @@ class World(RoundWorld):
             pipeline_slot=verdict.pipeline_slot,
             decisions=tuple(decisions),
             report=verdict.report,
+            drafts=drafts,
         )
         before = {
             row.sequence_id: bool(self.wanteds[row.sequence_id].ending) for row in round_.rows
         }
-        new_token_ids = self.scheduler.commit(verdict, drafts, self.now_s)
+        new_token_ids = self.scheduler.commit(verdict, self.now_s)
         sent_count = [progress.sequence.sequence_id for progress in new_token_ids]
         wanted = [
             row.sequence_id

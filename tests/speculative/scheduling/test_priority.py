@@ -23,8 +23,8 @@ def decided(world: World, round_: Round, token: int = 9) -> None:
                 Decision(tokens=(token,) if row.samples else ()) for row in round_.rows
             ),
             report=StepReport(),
-        ),
-        (NO_DRAFT,) * len(round_.rows),
+            drafts=(NO_DRAFT,) * len(round_.rows),
+        )
     )
 
 

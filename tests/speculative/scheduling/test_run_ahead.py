@@ -29,8 +29,9 @@ def plan(world: World) -> Round:
 def answer(world: World, round_: Round, *texts: tuple[int, ...]) -> list[int]:
     """Commit a round with these tokens for its rows; returns the ids that made progress."""
     decisions = tuple(Decision(tokens=text) for text in texts)
-    verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, StepReport())
-    updates = world.scheduler.commit(verdict, (NO_DRAFT,) * len(texts))
+    drafts = (NO_DRAFT,) * len(texts)
+    verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, StepReport(), drafts)
+    updates = world.scheduler.commit(verdict)
     world.scheduler.check()
     return [update.sequence.sequence_id for update in updates]
 

@@ -134,8 +134,8 @@ class Server:
                 drafts = tuple(self._hindsight(row, hindsight) for row in round_.rows)
             verdict = self.runner.step(Proposal(round_, drafts))
             report = replace(verdict.report, device_ms=step_ms(verdict.report.load.tokens))
-            verdict = replace(verdict, report=report)
-            for progress in self.scheduler.commit(verdict, drafts):
+            verdict = replace(verdict, report=report, drafts=drafts)
+            for progress in self.scheduler.commit(verdict):
                 assert not progress.error, progress.error
                 name, choice = (
                     progress.sequence.request.request_id,

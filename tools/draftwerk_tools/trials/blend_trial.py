@@ -10,6 +10,7 @@ from itertools import count
 from time import perf_counter
 from typing import NamedTuple
 
+from msgspec.structs import replace
 from torch import Tensor
 
 from draftwerk.cache.blocks import BlockPool
@@ -112,8 +113,9 @@ class BlendTrial:
         """Plan a round, compute it and take in the verdict."""
         round_ = self.scheduler.plan()
         assert round_ is not None, "nothing can run"
-        drafts = tuple(NO_DRAFT for _ in round_.rows)
-        for update in self.scheduler.commit(self.runner.step(Proposal(round_, drafts)), drafts):
+        drafts = (NO_DRAFT,) * len(round_.rows)
+        verdict = self.runner.step(Proposal(round_, drafts))
+        for update in self.scheduler.commit(replace(verdict, drafts=drafts)):
             assert not update.error, update.error
 
     def release_blends(self) -> None:

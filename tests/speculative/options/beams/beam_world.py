@@ -173,7 +173,7 @@ class BeamWorld(RoundWorld):
     def commit(self) -> None:
         """Hand the oldest verdict back and be the clients."""
         _, drafts, verdict = self.verdicts.popleft()
-        for progress in self.scheduler.commit(verdict, drafts):
+        for progress in self.scheduler.commit(msgspec.structs.replace(verdict, drafts=drafts)):
             (wanted,) = (
                 each
                 for each in self.wanteds

@@ -78,8 +78,9 @@ def committed(world: World, begun_s: float, ended_s: float, device_ms: float) ->
     assert round_ is not None
     decisions = tuple(Decision(tokens=(9,) if row.samples else ()) for row in round_.rows)
     report = StepReport(load=StepLoad(1, 1), device_ms=device_ms)
-    verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, report)
-    world.scheduler.commit(verdict, (NO_DRAFT,) * len(round_.rows), ended_s)
+    drafts = (NO_DRAFT,) * len(round_.rows)
+    verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, report, drafts)
+    world.scheduler.commit(verdict, ended_s)
 
 
 def test_what_lies_between_rounds_is_learnt_and_idle_time_is_not() -> None:
