@@ -118,15 +118,15 @@ class Detokenizer:
             stats = stopped(piece.stats, piece.further, kept) if stop else piece.stats
             is_cut = piece.finish_reason == "length" and not stop
             token_ids = choice.untold if is_cut else ()
-            rest, stop = ("", stop) if stop else choice.flush(is_cut)
+            rest, ended_by = ("", stop) if stop else choice.flush(is_cut)
             yield Ended(
                 request_id=piece.request_id,
                 choice=piece.choice,
-                finish_reason="stop" if stop else piece.finish_reason,
+                finish_reason="stop" if ended_by else piece.finish_reason,
                 text=rest,
                 token_count=choice.token_count,
                 stats=stats,
-                stopped_by=stop,
+                stopped_by=ended_by,
                 parts=choice.take_parts(),
                 reasoning_count=choice.reasoning_count,
                 further=ended_texts(piece.further),

@@ -1,7 +1,7 @@
 """The engine: takes requests, hands back streams, and keeps a pipeline of actors running.
 
-If an actor or a device dies, all actors are built anew and each live request is submitted again,
-with the tokens that its client already has: a crash is only a preemption.
+If an actor dies, or a device that it cannot replace, all actors are built anew and each live
+request is submitted again with the tokens that its client already has, as after a preemption.
 """
 
 from collections.abc import AsyncGenerator, KeysView

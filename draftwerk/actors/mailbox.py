@@ -1,8 +1,8 @@
 """Bounded mailboxes: the only way from one actor to another.
 
-Waiting happens at admission. Inside, each bound is derived from a limit above it, so a full mailbox
-is a bug and `send_nowait` raises. One task reads a mailbox, and one may wait for room. With a
-histogram it counts how long each message was in it, its sender's wait for room included.
+Waiting happens at admission, and for the detokenizer and the ledger. Each other bound is derived
+from a limit above it, so a full mailbox is a bug and `send_nowait` raises. One task reads one, and
+one may wait for room. A histogram counts how long each message was in it, with that wait.
 """
 
 import asyncio

@@ -34,7 +34,7 @@ TokenizerMessage = Submit | Cancel
 
 
 class Released(msgspec.Struct, frozen=True):
-    """A sequence that was held back is let go."""
+    """A sequence that an attachment held back is let go: another round may be planned."""
 
 
 CacheMessage = EncodedRequest | Cancel | Verdict | Released
@@ -61,7 +61,7 @@ class ChoiceUpdate(OneRequest, frozen=True, kw_only=True):
 
 
 class RoundOutputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Every choice that got tokens in a round, or ended, in the order of its rows."""
+    """Every choice that got tokens in a round, or ended, groups last; or that is rejected."""
 
     pieces: tuple[ChoiceUpdate, ...]
     decided_s: float = 0.0

@@ -162,7 +162,7 @@ class Pipeline:
         """Attachments' parts, which run beside the actors."""
 
         proposer = parts.proposer()
-        # Where the target's process drafts, a round passes no draft actor.
+        # Where the target's process drafts, rounds skip the draft actor.
         to_rounds = to_verifier if proposer is None else to_draft
 
         self.tokenizer = Tokenizer(

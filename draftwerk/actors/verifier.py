@@ -1,4 +1,4 @@
-"""Verifies proposals with the target model: one forward pass a round."""
+"""Has proposals verified by the target's process: one forward pass a round."""
 
 from dataclasses import dataclass, field
 
@@ -23,7 +23,7 @@ class Verifier:
     figures: Figures = field(default_factory=Figures)
     pipeline_depth: int = 1
     up: bool = False
-    """Whether the model was there when the actor began; nothing else survives its loss."""
+    """Whether the model has been there since this actor began."""
 
     @property
     def is_ready(self) -> bool:

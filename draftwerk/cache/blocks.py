@@ -88,7 +88,7 @@ class BlockPool:
         return blocks
 
     def adopt(self, name: bytes, avoid: AbstractSet[int]) -> int | None:
-        """Reserve a cached block for content that will be loaded under this name, none in `avoid`:
+        """Name a block, none in `avoid`, for content to be loaded, which its caller holds:
         the longest free, or what is evicted next. None without one, or if the name is known."""
         if name in self._block_by_name:
             return None

@@ -204,7 +204,7 @@ class SequenceMemory:
     # --- rows ---------------------------------------------------------------------------------
 
     def reserve_row(self, slots: int) -> bool:
-        """Take every block that a row of so many slots needs; False if not all can be had."""
+        """Take the blocks that a row of so many slots needs; False if some are wanting."""
         # Not a generator: this and what follows runs for each row of each round.
         for table in self.tables:  # noqa: SIM110
             if not table.grow(slots):

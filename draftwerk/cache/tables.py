@@ -32,7 +32,7 @@ class BlockNamer:
         return digest.digest()
 
     def chain(self, tokens: Sequence[int], block_size: int, name_space: str) -> Iterator[bytes]:
-        """Yield the names of a text's full blocks, each with all that comes before it."""
+        """Yield the names of a text's full blocks, each with all that comes before it, unsalted."""
         name = ROOT
         for start in range(0, len(tokens) - block_size + 1, block_size):
             name = self.name(name, tokens[start : start + block_size], name_space)

@@ -114,9 +114,9 @@ class EngineRequest(OneRequest, frozen=True, kw_only=True):
     arrived_s: float | None = None
     """On the engine's clock, when it came first; None means now."""
     committed: tuple[tuple[int, ...], ...] = ()
-    """Per choice, tokens already delivered before a crash; empty on a first submission."""
+    """Per choice, tokens already delivered, before a crash or by another engine."""
     ended: tuple[int, ...] = ()
-    """Choices that ended before a crash."""
+    """Choices that have ended, before a crash or in another engine."""
 
 
 class EncodedRequest(EngineRequest, frozen=True, kw_only=True):
@@ -143,7 +143,7 @@ class EncodedRequest(EngineRequest, frozen=True, kw_only=True):
         return replace(self.options.sampling, branch=branch, stop_token_ids=stop_token_ids)
 
     def sent_tokens(self, choice: int) -> tuple[int, ...]:
-        """Return the tokens of a choice that were delivered before a crash."""
+        """Return the tokens of a choice that were delivered before it was submitted here."""
         return self.committed[choice] if self.committed else ()
 
     @property

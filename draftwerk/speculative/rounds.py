@@ -38,8 +38,8 @@ class Row(Plain, frozen=True, kw_only=True):
                      |  KV in pages  |  computed now   |  then up to draft_max drafted nodes
     slots reserved   0 .............................. stop + draft_max
 
-    A branch may have start == stop: then `known` is what comes next, and its draft is all that
-    is computed.
+    Behind a round under way, slots are reserved for what that may decide as well. A branch may
+    have start == stop: then its draft is all that is computed.
     """
 
     sequence_id: int

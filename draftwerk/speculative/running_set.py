@@ -152,7 +152,7 @@ class RunningSet:
         self.waiting.add(sequence)
 
     def admit(self, sequence: Sequence) -> bool:
-        """Run a sequence: find its prefix, take blocks for the rest; or leave it as it was."""
+        """Run a sequence, which the caller takes from the queue; or leave it, if it has no room."""
         if (sequence.sequence_id, *self.pools.available()) == self._refused:
             return False  # its prefix need not be named again while nothing has become free
         if not self.admits(sequence):
@@ -184,7 +184,7 @@ class RunningSet:
         self.occupancy.started()
 
     def preempt(self, sequence: Sequence) -> None:
-        """Send a running sequence back to its place in the queue; its text is kept, its KV not."""
+        """Send a running sequence back to its place in the queue with its text, but no blocks."""
         self.stats.preemptions += 1
         sequence.tally.preemptions += 1
         assert not sequence.in_flight, "a round under way writes to its blocks"

@@ -67,7 +67,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens_min: TokenTotal = 0
     """No stop token before this many generated tokens."""
     stop_token_ids: TokenIds = ()
-    """End the text; empty when the request ignores them."""
+    """End the text: the model's own, unless the request ignores them, and those that it names."""
     grammar: Grammar | None = None
     """Other tokens are outside the distribution; a stop token may come where it accepts."""
     seed: Annotated[int, Meta(ge=0)] = 0
@@ -79,7 +79,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def edits_logits(self) -> bool:
-        """Whether logits change before temperature and truncation."""
+        """Whether penalties, bias or `tokens_min` change logits."""
         return (
             self.repetition_penalty != 1.0
             or self.presence_penalty != 0.0
@@ -96,7 +96,7 @@ def edited(
     sampling: Sampling,
     allowed: Collection[int] | None = None,
 ) -> list[float]:
-    """Apply penalties, bias, min_tokens and grammar, whose tokens `allowed` are; None without one.
+    """Apply penalties, bias, `tokens_min` and grammar, whose tokens are `allowed`, None without.
 
     Repetition looks at prompt and output, presence and frequency at the output alone (as vLLM and
     OpenAI document them).

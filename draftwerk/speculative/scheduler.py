@@ -28,7 +28,7 @@ from draftwerk.speculative.running_set import (
 from draftwerk.speculative.sequence import RoundPlan, Sequence, SequenceProgress
 
 DRAFT_SHARE = 8
-"""The part of a round that is for drafts, one in so many, even while prompts wait."""
+"""The part of a round that rows which decode share, one in so many, even while prompts wait."""
 __all__ = ["RoundLimits", "Scheduler"]
 
 
@@ -62,7 +62,7 @@ class Policy:
         return self.tokens_max
 
     def unread(self, plan: RoundPlan) -> int:
-        """Return how many tokens prompts could read in a round, up to all of it."""
+        """Return how many tokens prompts could read if blocks were free, up to a whole round."""
         running = self.running_set.running.values()
         reading = (text for text in running if not text.held_back and plan.may_read(text))
         # No more than there are rows for: the others read nothing in this round.
@@ -211,7 +211,7 @@ class Scheduler:
         return [round_ for round_, _ in self._rounds.values()]
 
     def commit(self, verdict: Verdict, now_s: float = 0.0) -> list[SequenceProgress]:
-        """Apply a verdict; returns the progress of every sequence that was not cancelled."""
+        """Apply a verdict; returns what clients are to be told."""
         round_, members = self._rounds.pop(verdict.pipeline_slot)
         assert round_.round_id == verdict.round_id, "a verdict for another round"
         self.report = report = verdict.report
@@ -255,7 +255,7 @@ class Scheduler:
         plan.unread = self.policy.unread(plan)
         # Room is taken whether or not a draft fills it, so prompts that wait come first: with many
         # rows, half a round kept for drafts would double the rounds that the prompts take. An
-        # eighth is left, so that drafts do not starve either.
+        # eighth is left, so that a few rows are drafted for even then.
         budget = max(plan.tokens_max // DRAFT_SHARE, plan.tokens_max - plan.unread)
         room = max(0, budget // max(1, plan.row_count) - 1)
         for sequence in plan.decoding:

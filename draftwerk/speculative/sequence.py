@@ -37,7 +37,7 @@ class SequenceProgress(msgspec.Struct, frozen=True):
     error: str = ""
     """Why it failed or is not served, in words for the client."""
     retry_after_s: float = 0.0
-    """When it could have been served in time; 0 if that is over."""
+    """Seconds after which it could be served in time; 0 if it was not refused for that."""
     further: FurtherOutputs = NOTHING_FURTHER
 
 
@@ -53,7 +53,7 @@ class Taken(NamedTuple):
 
 
 class RoundPlan:
-    """The rows that a round has so far. One that finds no blocks is not added."""
+    """The rows that a round has so far; one behind rounds under way overrides what it takes."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class RoundPlan:
         preempt_last: "Callable[[Sequence], bool]",
         finished_ids: list[int],
     ) -> None:
-        """`preempt_last` takes the blocks of the last in order for a sequence; False if that is
-        this one. `finished_ids` are those that the devices are to forget."""
+        """`preempt_last` frees the blocks of the last in order; False if that is the one given, or
+        none can be. `finished_ids` are those that the devices are to forget."""
         self.pools = pools
         self.preempt_last = preempt_last
         self.finished_ids = finished_ids
@@ -108,7 +108,7 @@ class RoundPlan:
         sequence.in_flight += bool(rows)
 
     def make_room(self, sequence: "Sequence", has_room: Callable[[], bool]) -> bool:
-        """Preempt the last in order until there is room; False if that was the sequence itself."""
+        """Preempt the last in order until there is room; False if that was this one, or none is."""
         while not has_room():
             if not self.preempt_last(sequence):
                 return False
@@ -172,7 +172,7 @@ class Sequence:
 
     @property
     def prefilled(self) -> bool:
-        """Whether the whole prompt is in the pages, so that a sibling can find it there."""
+        """Whether siblings need not wait: the whole prompt is in the pages, or it has ended."""
         return self.ended or self.computed >= self.request.prompt_count
 
     # --- memory ---------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class Sequence:
         """Append decided tokens up to the end of the text; returns how many were kept, and the
         finish reason, "" if the text goes on."""
         # The prompt was only to be read: the target's token behind it is not wanted.
-        if not self.request.tokens_max:
+        if self.generated >= self.request.tokens_max:
             return 0, "length"
         for kept, token in enumerate(tokens, start=1):
             self.tokens.append(token)

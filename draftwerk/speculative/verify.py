@@ -49,7 +49,7 @@ class TreeWalk:
         return bool(self.tokens) and self.tokens[-1] not in self.stop_token_ids
 
     def accept(self, answer: int) -> bool:
-        """Commit the target's answer; return whether it was drafted, so that the walk goes on."""
+        """Commit the target's answer; return whether it was drafted and ends no text."""
         # The answer is committed whether it was drafted or not: so no draft changes a text.
         node = self.children.get((self.node, answer))
         self.tokens.append(answer)

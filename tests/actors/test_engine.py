@@ -150,6 +150,8 @@ async def test_a_half_written_text_goes_on_as_if_it_had_been_generated() -> None
                 assert start.prompt == (*PROMPT, *text[:cut])
                 ended = [each for each in mine if isinstance(each, Ended)]
                 assert {each.stats.prompt_count for each in ended} == {len(PROMPT) + cut}
+                read = msgspec.structs.replace(rest, tokens_max=0)
+                assert tokens_of(await events(engine, read, f"{choice} {cut} read")) == []
 
 
 def tokens_of(found: list[Event], choice: int | None = None) -> list[int]:

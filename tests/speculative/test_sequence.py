@@ -96,6 +96,13 @@ def test_the_limit_is_kept_whatever_was_decided() -> None:
     assert one.tokens == [1, 5, 6]
 
 
+@pytest.mark.parametrize("written", [(), (5, 6)])
+def test_where_nothing_is_to_be_generated_nothing_is(written: tuple[int, ...]) -> None:
+    one = sequence([1, *written], 1, tokens_max=len(written))
+    assert one.extend((7,)) == (0, "length")
+    assert one.tokens == [1, *written]
+
+
 def test_a_stop_token_at_the_limit_is_a_stop() -> None:
     assert sequence([1], 1, tokens_max=2).extend((5, 0)) == (2, "stop")
 
