@@ -37,18 +37,6 @@ def wanted(name: str, size: int = GB, since: float = 0.0) -> Shelved:
     return Shelved(name=name, size=size, waiting=1, wanted_s=since)
 
 
-def test_a_wanted_model_is_loaded_where_there_is_room() -> None:
-    assert next_move([ready("a"), wanted("b")], 2 * GB, 0.0) == Move("b", "loading")
-    assert next_move([ready("a"), Shelved(name="b", size=GB)], 2 * GB, 0.0) is None
-
-
-def test_models_are_loaded_one_at_a_time_and_the_one_wanted_longest_first() -> None:
-    both = [wanted("a", since=2.0), wanted("b", since=1.0)]
-    assert next_move(both, 2 * GB, 3.0) == Move("b", "loading")
-    both[1].enter("loading", 3.0)
-    assert next_move(both, 2 * GB, 3.0) is None
-
-
 def test_the_idle_model_that_was_used_least_recently_makes_room() -> None:
     models = [ready("a", used_s=5.0), ready("b", used_s=4.0), wanted("c")]
     assert next_move(models, 2 * GB, 6.0) == Move("b", "leaving")
