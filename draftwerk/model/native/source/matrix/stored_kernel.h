@@ -319,9 +319,9 @@ template <Kind KIND, bool OFTEN>
 constexpr Kernels kernels_of() {
     Kernels found = {{nullptr, multiply_panel<KIND, 1>, multiply_panel<KIND, 2>, nullptr,
                       multiply_panel<KIND, 4>}, nullptr};
-    // Half a group takes a tile as long as a whole: where groups have two sums, vectors are faster.
     using Read = Reading<KIND>;
-    constexpr bool IS_TILED = native::HAS_TILES && !Read::FLOATS && Read::SUMS == 1;
+    // Two sums take two tile products, and with two minima beside them vectors are as fast.
+    constexpr bool IS_TILED = native::HAS_TILES && !Read::FLOATS && KIND != Kind::q2_k;
     if constexpr (IS_TILED) found.tiled = multiply_tiled<KIND>;
     if constexpr (OFTEN) found.of[3] = multiply_panel<KIND, 3>;
     if constexpr (OFTEN && native::STORED_ROWS > 4) {

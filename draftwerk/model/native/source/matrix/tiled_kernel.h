@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 
 #include "matrix/readings.h"
 
@@ -19,15 +20,20 @@ struct TiledRows {
 
 // Weights are widened to signed bytes, a few groups of inputs of a few panels at a time: those, the
 // integers that come back by way of memory, and the rows are then in the L1 cache together. Of a
-// unit with integer scales all groups at once, so that its sums stay in registers.
+// unit with integer scales all groups at once, so that its sums stay in registers. If a group has two
+// sums, each is a product with half of its weights and with zeros, as if they were two panels;
+// of all groups that would be too much for the cache.
 template <Kind KIND>
 class TiledProduct {
     using Of = Layout<KIND>;
     using Read = Reading<KIND>;
-    static_assert(Read::SUMS == 1, "two tile products a group are slower than vectors");
     static constexpr bool HAS_LOW = Read::SCALED && Read::MINIMA > 0;
-    static constexpr int GROUPS = Of::INPUTS / BLOCK, AT_ONCE = Read::SCALED ? GROUPS : 2;
-    static constexpr int WIDE = Read::SCALED ? 1 : TILE / PANEL_COLUMNS, PARTS = AT_ONCE * WIDE;
+    static constexpr int GROUPS = Of::INPUTS / BLOCK, SUMS = Read::SUMS;
+    static constexpr int AT_ONCE = SUMS == 1 && Read::SCALED ? GROUPS : 2;
+    static constexpr int WIDE = Read::SCALED ? 1 : TILE / PANEL_COLUMNS;
+    static constexpr int PARTS = AT_ONCE * SUMS * WIDE;
+    static constexpr int SCALES = Read::SCALED ? GROUPS * SUMS : PARTS;
+    static_assert(SUMS == 1 || !HAS_LOW);
     static constexpr int ROWS = Read::SCALED ? 8 : 4;       // whose sums are in registers
 
     const TiledRows &rows_;
@@ -36,11 +42,12 @@ class TiledProduct {
     float *const out_;
     // Of the next tile, for each pass over a few rows.
     const int lines_a_pass_ = 1 + Of::LINES * AT_ONCE / GROUPS / (rows_.count / ROWS);
-    int first_panel_ = 0, panels_ = 0;
-    // By group and panel.
+    int first_panel_ = 0, panels_ = 0, first_group_ = 0;
+    // By group and panel, or sum.
     alignas(64) uint8_t weights_[PARTS][8][amx::WORD_BYTES];
     alignas(64) int32_t sums_[PARTS][amx::ROWS][PANEL_COLUMNS];
-    Floats scales_[PARTS], minima_[PARTS], d_, dmin_;
+    Floats scales_[SCALES], minima_[SCALES], d_, dmin_;
+    Floats begun_[SUMS == 1 ? 1 : amx::ROWS];               // of the unit's groups before
 
     // Group G of a unit, as number `at` of those at once.
     template <int G>
@@ -48,10 +55,11 @@ class TiledProduct {
         for (int panel = 0; panel < panels_; panel++) {
             const uint8_t *data = tile_.data + (first_panel_ + panel) * tile_.panel_bytes;
             const uint8_t *lines = data + unit_at<Of>(unit), *halves = data + halves_at<Of>(unit);
-            const int to = at * panels_ + panel;
+            const int to = at * SUMS * panels_ + panel;
             repeat<8>([&](auto t) INLINED {
                 const Ints word = Read::template word<G, decltype(t)::value>(lines);
-                native::store(weights_[to][t], native::subtract_bytes(word, Read::CENTRE));
+                native::store(weights_[to + t * SUMS / 8][t],
+                              native::subtract_bytes(word, Read::CENTRE));
             });
             if constexpr (!Read::SCALED) {
                 scales_[to] = Read::template d<G>(lines, halves);
@@ -66,7 +74,9 @@ class TiledProduct {
         const typename Read::Scales scales(lines);
         repeat<GROUPS>([&](auto g) INLINED {
             constexpr int G = decltype(g)::value;
-            scales_[G] = native::to_floats(scales.template scale<G, 0>());
+            repeat<SUMS>([&](auto half) INLINED {
+                scales_[G * SUMS + half] = native::to_floats(scales.template scale<G, half>());
+            });
             if constexpr (HAS_LOW) minima_[G] = native::to_floats(scales.template minimum<G, 0>());
         });
         d_ = Read::d_of(lines, data + halves_at<Of>(unit));
@@ -100,10 +110,13 @@ class TiledProduct {
             sum = Read::SCALED ? native::broadcast(0.0f) : native::load(out);
             low = native::broadcast(0.0f);
         });
+        if constexpr (SUMS == 2) {
+            if (first_group_) repeat<COUNT>([&](auto r) INLINED { sums[r][0] = begun_[row + r]; });
+        }
         auto add = [&](int g, int at) INLINED {
             Floats scales[MANY], minima[MANY];
             repeat<MANY>([&](auto p) INLINED {
-                scales[p] = scales_[at + p];
+                scales[p] = scales_[first_group_ * SUMS + at + p];
                 if constexpr (Read::MINIMA > 0) minima[p] = minima_[at + p];
             });
             repeat<COUNT>([&](auto r) INLINED {
@@ -112,7 +125,12 @@ class TiledProduct {
                 const Floats weighed = native::broadcast(of->weighed);
                 repeat<MANY>([&](auto p) INLINED {
                     const Ints whole = native::load_ints(sums_[at + p][row + r]);
-                    const Floats total = native::multiply(native::to_floats(whole), scales[p]);
+                    Floats total = native::multiply(native::to_floats(whole), scales[p]);
+                    if constexpr (SUMS == 2) {
+                        const Ints other = native::load_ints(sums_[at + 1][row + r]);
+                        total = native::fma(native::to_floats(other),
+                                            scales_[first_group_ * SUMS + at + 1], total);
+                    }
                     sums[r][p] = native::fma(total, scale, sums[r][p]);
                     if constexpr (Read::MINIMA > 0) {
                         Floats &to = HAS_LOW ? low[r][p] : sums[r][p];
@@ -122,9 +140,14 @@ class TiledProduct {
             });
         };
         if constexpr (Read::SCALED) {
-            repeat<AT_ONCE>([&](auto g) INLINED { add(g, g); });
+            repeat<AT_ONCE>([&](auto g) INLINED { add(g, SUMS * g); });
         } else {
             for (int g = 0; g < groups; g++) add(g, panel + g * panels_);
+        }
+        if constexpr (SUMS == 2) {
+            if (first_group_ + AT_ONCE < GROUPS) {
+                return repeat<COUNT>([&](auto r) INLINED { begun_[row + r] = sums[r][0]; });
+            }
         }
         each([&](Floats sum, Floats low, float *out) INLINED {
             if constexpr (Read::SCALED) sum = native::fma(sum, d_, native::load(out));
@@ -139,13 +162,14 @@ class TiledProduct {
     void add(int first, int groups) {
         const uint8_t *x = rows_.data + first * sizeof(StoredGroup);
         amx::multiply(rows_.count, reinterpret_cast<const int8_t *>(x), rows_.stride,
-                      sizeof(StoredGroup), weights_[0][0], groups, panels_, sums_[0][0]);
+                      sizeof(StoredGroup), weights_[0][0], groups, panels_ * SUMS, sums_[0][0]);
         if (panels_ == WIDE) return add_panels<WIDE>(x, 0, first, groups);
         for (int panel = 0; panel < panels_; panel++) add_panels<1>(x, panel, first, groups);
     }
     template <int MANY>
     void add_panels(const uint8_t *x, int panel, int first, int groups) {
-        const int lines = Of::LINES * groups / GROUPS;
+        const int lines = (first % GROUPS + groups) * Of::LINES / GROUPS -
+                          first % GROUPS * Of::LINES / GROUPS;
         int row = 0, line = 0;
         for (; row + ROWS <= rows_.count; row += ROWS, line += lines_a_pass_) {
             for (int p = 0; p < MANY; p++) {
@@ -167,6 +191,7 @@ class TiledProduct {
         } else {
             repeat<GROUPS / AT_ONCE>([&](auto part) {
                 constexpr int FIRST = part * AT_ONCE;
+                if constexpr (Read::SCALED) first_group_ = FIRST;
                 repeat<AT_ONCE>([&](auto at) { read<FIRST + at>(unit, at); });
                 add(unit * GROUPS + FIRST, AT_ONCE);
             });
@@ -175,7 +200,9 @@ class TiledProduct {
 
   public:
     TiledProduct(const TiledRows &rows, const StoredTile &tile, const uint8_t *next, float *out)
-        : rows_(rows), tile_(tile), next_(next), out_(out) {}
+        : rows_(rows), tile_(tile), next_(next), out_(out) {
+        if constexpr (SUMS == 2) memset(weights_, 0, sizeof weights_);
+    }
 
     void multiply(int k) {
         constexpr int STEP = GROUPS == 1 ? AT_ONCE : 1;
