@@ -171,10 +171,10 @@ def write_stamp(stamp):
         file.write(" ".join(wishes()))
 
 
-def compile_kernels(installer):
+def compile_kernels(installer, dev):
     """Start compiling what is not compiled yet: without torch, so while that is being fetched."""
     installer.install("msgspec", *([] if has_compiler() else ["ziglang"]))
-    words = [BIN, "-m", "draftwerk.model.native.build"]
+    words = [BIN, "-m", "draftwerk.model.native.build", *(["--all"] if dev else [])]
     return Command(words, {**os.environ, "PYTHONPATH": ROOT})
 
 
@@ -190,7 +190,7 @@ def set_up(dev):
     size = "" if has_compiler() else "100 MB for a compiler"
     with steps.step("the start of compiling kernels", size):
         installer = Installer()
-        compiling = compile_kernels(installer)
+        compiling = compile_kernels(installer, dev)
     with compiling:
         if not has_packages:
             install_weights(steps, installer)
@@ -201,7 +201,8 @@ def set_up(dev):
             with steps.step("draftwerk, its libraries, and what tests need", "about 500 MB"):
                 installer.install("-e", ".[dev]", "-e", "./tools")
                 installer.install("--no-deps", "-e", "./cluster")
-        with steps.step("kernels for this processor, compiled", compile_size()) as notes:
+        for_what = "every instruction set of this processor" if dev else "this processor"
+        with steps.step(f"kernels for {for_what}, compiled", compile_size()) as notes:
             compiling.finish(tell_parts(notes))
     if not has_packages:
         write_stamp(".setup")

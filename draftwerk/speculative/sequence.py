@@ -330,7 +330,7 @@ class Sequence:
         """Append decided tokens up to the end of the text; returns how many were kept, and the
         finish reason, "" if the text goes on."""
         # The prompt was only to be read: the target's token behind it is not wanted.
-        if self.generated >= self.request.tokens_max:
+        if self.request.tokens_max <= self.request.written_count:
             return 0, "length"
         for kept, token in enumerate(tokens, start=1):
             self.tokens.append(token)

@@ -98,7 +98,7 @@ def test_the_limit_is_kept_whatever_was_decided() -> None:
 
 @pytest.mark.parametrize("written", [(), (5, 6)])
 def test_where_nothing_is_to_be_generated_nothing_is(written: tuple[int, ...]) -> None:
-    one = sequence([1, *written], 1, tokens_max=len(written))
+    one = sequence([1, *written], 1, tokens_max=len(written), written_count=len(written))
     assert one.extend((7,)) == (0, "length")
     assert one.tokens == [1, *written]
 

@@ -59,5 +59,6 @@ def test_no_product_is_faster_than_the_peak(kind: str, rows: int, loops: tuple[i
         pool.library.measure_linears(forward.handle, rows, rows)
         products_s.append(process_time() - begun)
     rate = 2.0 * rows * weights / min(products_s)
-    peak = peak_flops(pool, forward.format, process_time, loops)
+    # The best of several: a neighbour on the core halves one reading or all of a moment's.
+    peak = max(peak_flops(pool, forward.format, process_time, loops) for _ in range(4))
     assert 0.05 * peak_flops(pool, forward.format, process_time) < rate < peak
