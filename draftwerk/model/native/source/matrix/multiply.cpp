@@ -53,8 +53,8 @@ void multiply_floats(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
     store<COUNT, Size::COLUMNS>(sums, out, TILE);
 }
 
-// The same products of a coded panel, each added when its turn would come. All of its lines are
-// fetched, or its own, which are there: a kernel for either is compiled, and costs, as much.
+// The same products of a coded panel, each added when its turn would come. Where no lines are to be
+// fetched, the panel's own are, which are in the cache: kernels without would take time to compile.
 template <int COUNT>
 void multiply_coded(const Rows &rows, const uint8_t *panel, size_t panel_bytes,
                     const uint8_t *upcoming, size_t, int lines, float *out) {
