@@ -31,9 +31,10 @@ test: dev
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What `make test` leaves out, as every pair is in a case that it runs, or another test holds the same:
-# the shapes of GPU kernels, tools by every way of drafting and every mishap, variants of families, and
-# the built-in model in every format and on each instruction set.
+# the shapes of GPU kernels, tools by every way of drafting and every mishap, variants of families, the
+# built-in model in every format, and instruction sets but avx2, avx512, neon and the processor's own.
 test-grid: dev
+	$(BIN)/python -m draftwerk.model.native.build --all
 	$(PYTEST) -n $(WORKERS) -m grid
 
 lint: dev

@@ -174,7 +174,7 @@ def write_stamp(stamp):
 def compile_kernels(installer, dev):
     """Start compiling what is not compiled yet: without torch, so while that is being fetched."""
     installer.install("msgspec", *([] if has_compiler() else ["ziglang"]))
-    words = [BIN, "-m", "draftwerk.model.native.build", *(["--all"] if dev else [])]
+    words = [BIN, "-m", "draftwerk.model.native.build", *(["--compared"] if dev else [])]
     return Command(words, {**os.environ, "PYTHONPATH": ROOT})
 
 
@@ -201,7 +201,7 @@ def set_up(dev):
             with steps.step("draftwerk, its libraries, and what tests need", "about 500 MB"):
                 installer.install("-e", ".[dev]", "-e", "./tools")
                 installer.install("--no-deps", "-e", "./cluster")
-        for_what = "every instruction set of this processor" if dev else "this processor"
+        for_what = "the instruction sets that tests compare" if dev else "this processor"
         with steps.step(f"kernels for {for_what}, compiled", compile_size()) as notes:
             compiling.finish(tell_parts(notes))
     if not has_packages:

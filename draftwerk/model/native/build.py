@@ -6,7 +6,8 @@
 
 KEY digests sources and flags, so a library never outlives either. Behind each stands its own
 digest: one that is damaged is compiled anew, since what is cut short kills who loads it. At set-up,
-`python -m draftwerk.model.native.build` compiles; with `--all` for all that this CPU has.
+`python -m draftwerk.model.native.build` compiles; with `--all` for all that this CPU has, with
+`--compared` for those that `make test` compares.
 """
 
 import argparse
@@ -25,7 +26,14 @@ from typing import NamedTuple
 
 from draftwerk.model.checkpoint.hub import cache_directory
 from draftwerk.model.native.compiler import FLAGS, Compiler, compile_library, find_compiler
-from draftwerk.model.native.isa import Isa, NativeUnavailable, available, chosen, named
+from draftwerk.model.native.isa import (
+    Isa,
+    NativeUnavailable,
+    available,
+    chosen,
+    compared,
+    named,
+)
 
 __all__ = ["Library", "NativeUnavailable", "library_path", "obtain"]
 
@@ -208,8 +216,12 @@ def _digest(words: Iterable[str | bytes]) -> str:
 def main() -> int:
     """Make the chosen instruction set's library, so that the first start finds it."""
     parser = argparse.ArgumentParser(description="Compile the kernels at set-up.")
-    parser.add_argument("--all", action="store_true", help="for every instruction set of this CPU")
-    names = [isa.name for isa in available()] if parser.parse_args().all else [None]
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", help="for every instruction set of this CPU")
+    which.add_argument("--compared", action="store_true", help="for those of `make test`")
+    asked = parser.parse_args()
+    sets = available() if asked.all else compared() if asked.compared else []
+    names = [isa.name for isa in sets] or [None]
     try:
         for name in names:
             found = obtain(name, progress=functools.partial(print, flush=True))

@@ -87,6 +87,8 @@ ISAS = {
     )
 }
 """By name; of one architecture, a later one is faster, but for those that are slow on a CPU."""
+BASES = ("avx2", "avx512", "neon")
+"""The widths of registers; the others do the same with a few more instructions."""
 
 
 def available() -> list[Isa]:
@@ -95,6 +97,12 @@ def available() -> list[Isa]:
     able = [isa for isa in ISAS.values() if isa.architecture == here]
     able = [isa for isa in able if not _lacking(isa, features)]
     return sorted(able, key=lambda isa: vendor not in isa.slow_on)
+
+
+def compared() -> list[Isa]:
+    """Return what `make test` compares: the bases, and the fastest of this CPU, which is last."""
+    able = available()
+    return [isa for isa in able if isa.name in BASES or isa == able[-1]]
 
 
 def chosen(environment: Mapping[str, str] = os.environ) -> Isa:

@@ -73,6 +73,18 @@ def test_a_library_is_compiled_once(cache: Path, compiler: Path) -> None:
     assert not lines
 
 
+@pytest.mark.parametrize("of", ["available", "compared"])
+def test_set_up_compiles_the_sets_asked_for(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, compiler: Path, of: str
+) -> None:
+    some = [ISAS["avx2"], ISAS["avx512"]]
+    monkeypatch.setattr(build, of, lambda: some)
+    monkeypatch.setattr(build, "named", ISAS.get)
+    monkeypatch.setattr(sys, "argv", ["build", "--all" if of == "available" else "--compared"])
+    assert build.main() == 0
+    assert {path.name.split("-")[1] for path in cache.glob("native-*.so")} == {"avx2", "avx512"}
+
+
 def test_another_compiler_or_instruction_set_is_another_library(
     monkeypatch: pytest.MonkeyPatch, cache: Path, compiler: Path
 ) -> None:

@@ -28,6 +28,7 @@ from tests.model.native.models import (
     round_of,
     tiny_config,
 )
+from tests.support.instruction_sets import each_isa
 
 TWIN = """
 #include "matrix/coded.cpp"
@@ -45,7 +46,7 @@ CONFIG = tiny_config(hidden_size=128, head_size=32, num_heads=6, num_kv_heads=2,
 TOKENS = random_tokens(40)
 
 
-@pytest.fixture(scope="module", params=[*ISAS])
+@pytest.fixture(scope="module", params=each_isa())
 def codes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The coding of panels, compiled for one instruction set."""
     isa, compiler = ISAS[request.param], find_compiler()

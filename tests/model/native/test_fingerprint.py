@@ -27,6 +27,7 @@ from draftwerk_tools.trials.digests import (
     write,
 )
 from draftwerk_tools.trials.tiny_model import tiny_config, tiny_weights
+from tests.support.instruction_sets import each_isa
 
 DEFAULT = "SmolLM2-135M-Instruct"
 SAY = """
@@ -100,9 +101,9 @@ def test_made_up_models_and_the_default_one_have_the_committed_bits() -> None:
     assert default_fingerprints(INSTRUCTION_SETS[-1]) == of(*TINY, DEFAULT)
 
 
-@pytest.mark.parametrize("isa", INSTRUCTION_SETS[:-1])
+@pytest.mark.parametrize("isa", each_isa(INSTRUCTION_SETS[:-1]))
 def test_so_they_have_on_each_instruction_set(isa: str) -> None:
-    """Of the default model a part; `test-grid` has all of it."""
+    """Compares a part of the default model; `test-grid` has all of it."""
     found = small_fingerprints(isa)
     assert sum(name.startswith(CUT) for name in found) == len(KINDS)
     assert found.keys() > of(*TINY).keys()

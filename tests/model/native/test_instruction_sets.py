@@ -38,6 +38,7 @@ from tests.model.native.models import (
     round_of,
     tiny_config,
 )
+from tests.support.instruction_sets import each_isa
 from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import FAMILIES, GEMMA4_EXPERTS, VOCAB, save_tiny
 
@@ -76,7 +77,7 @@ def pool_of(isa: str) -> Pool:
         pytest.skip(str(error))
 
 
-@pytest.fixture(params=OTHERS)
+@pytest.fixture(params=each_isa(OTHERS))
 def isas(request: pytest.FixtureRequest) -> tuple[str, str]:
     for isa in (LEAST, request.param):
         pool_of(isa)

@@ -6,7 +6,7 @@ import pytest
 
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.native import isa
-from draftwerk.model.native.isa import ISAS, NativeUnavailable, available, chosen, named
+from draftwerk.model.native.isa import ISAS, NativeUnavailable, available, chosen, compared, named
 
 ZEN_3 = frozenset(isa.V3_FEATURES)
 SKYLAKE_X = frozenset(isa.V4_FEATURES)
@@ -60,6 +60,7 @@ def test_products_of_pairs_are_not_the_default_where_they_are_slow(
     cpu("x86_64", SAPPHIRE_RAPIDS, vendor)
     assert chosen({}).name == best
     assert "avx512-bf16" in {able.name for able in available()}
+    assert [each.name for each in compared()] == ["avx2", "avx512", best]
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import PackedMatrix, dequantised, quantised
 from draftwerk_tools.quantising.quantised_blocks import quantised as writer
 from tests.support import stored_twin as twin
+from tests.support.instruction_sets import each_isa
 
-ISAS = ("avx2", "avx2-vnni", "avx512", "avx512-vnni", "neon", "neon-dotprod")
 WIDTHS = {32: (576, 896, 32), 128: (128, 896), 256: (256, 768)}
 """By inputs of a block."""
 
@@ -86,7 +86,7 @@ def test_values_are_those_of_the_format(kind: str):
         assert np.array_equal(found.numpy().view(np.int32), expected.view(np.int32))
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", each_isa())
 @pytest.mark.parametrize("kind", KINDS)
 def test_products_are_the_rule(kind: str, isa: str):
     pool = pool_of(isa)
@@ -97,7 +97,7 @@ def test_products_are_the_rule(kind: str, isa: str):
         assert np.array_equal(values.numpy(), reference(kind, of.data))
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", each_isa())
 @pytest.mark.parametrize("kind", KINDS)
 def test_extreme_quants(kind: str, isa: str):
     """Sums of sixteen bits hold the largest products that there are."""
@@ -108,7 +108,7 @@ def test_extreme_quants(kind: str, isa: str):
         assert np.array_equal(found.numpy().view(np.int32), expected.view(np.int32)), fill
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", each_isa())
 @pytest.mark.parametrize("kind", KINDS)
 def test_bits_of_a_row_do_not_depend_on_others(kind: str, isa: str):
     pool = pool_of(isa)
@@ -151,7 +151,7 @@ def test_rows_in_another_order(pool: Pool):
     assert torch.equal(dequantised(of._replace(rows=order)), plain_values[order])
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", each_isa())
 @pytest.mark.parametrize("kind", ["Q8_0", "IQ4_NL"])
 def test_weights_are_rounded_to_the_same_blocks_everywhere(kind: str, isa: str, pool: Pool):
     weights = activations(9, 100)

@@ -26,8 +26,9 @@ from tests.model.native.stored.stored_models import (
     values_of,
     wide_config,
 )
-from tests.model.native.test_stored import ISAS, pool_of
+from tests.model.native.test_stored import pool_of
 from tests.support.draft_heads import random_head
+from tests.support.instruction_sets import each_isa
 from tests.support.stored_blocks import QUANTISED_HERE
 
 COUNT = 150
@@ -80,7 +81,7 @@ def test_q8_0_is_what_int8_makes_of_its_values(pool: Pool):
         )
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", each_isa())
 def test_bits_in_any_company(isa: str, pool: Pool):
     weights = stored_weights(CONFIG, MIXED)
     whole = logits(weights, pool)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from draftwerk.model.native.isa import available
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.row_walk import BROKEN
@@ -24,6 +23,7 @@ from draftwerk.speculative.row_parts.plain import with_options
 from draftwerk.speculative.row_parts.row_options import RowOptions
 from draftwerk.speculative.row_parts.state_sums import joined_sums, summed
 from draftwerk.speculative.sampling import Sampling
+from tests.support.instruction_sets import TOGETHER
 from tests.support.runners import kernel_parts
 from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny, tiny_model
 
@@ -100,12 +100,11 @@ def test_chunks_and_company_change_no_bit(
 
 @pytest.mark.timeout(900)  # it may compile the kernels of each
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
-def test_no_bit_depends_on_the_instruction_set(directory: Path, pool: Pool, dtype: str) -> None:
-    assert available()
-    sums = {
-        pooled(make_runner(directory, Pool(2, isa.name), dtype), [20], others=2)
-        for isa in available()
-    }
+@pytest.mark.parametrize("isas", TOGETHER)
+def test_no_bit_depends_on_the_instruction_set(
+    directory: Path, pool: Pool, isas: list[str], dtype: str
+) -> None:
+    sums = {pooled(make_runner(directory, Pool(2, isa), dtype), [20], others=2) for isa in isas}
     assert len(sums) == 1
 
 
