@@ -91,11 +91,6 @@ async def test_headers_that_drip_are_a_408(hasty: Served) -> None:
     assert status(await talk(hasty, *drops, pause_s=0.05)) == 408
 
 
-async def test_half_a_body_is_a_408(strict: Served) -> None:
-    reply = await talk(strict, HEAD + b"content-length: 100\r\n\r\n{")
-    assert status(reply) == 408
-
-
 async def test_half_a_body_is_a_408_though_the_server_stood_still(
     strict: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -239,21 +239,6 @@ async def test_the_stock_client_chats_streams_and_lists_models(served: Served) -
     assert (await served.openai.models.retrieve(MODEL)).id == MODEL
 
 
-async def test_the_stock_client_stops_and_keeps_to_a_seed(served: Served) -> None:
-    async def ask(**fields: Any) -> str:
-        reply = await served.openai.chat.completions.create(
-            model=MODEL, messages=HELLO, seed=3, **fields
-        )
-        return reply.choices[0].message.content or ""
-
-    whole = await ask()
-    stop = whole[len(whole) // 2 :][:3]
-    assert await ask() == whole
-    assert await ask(stop=[stop]) == whole[: whole.index(stop)]
-    three = whole.encode()[:3].decode(errors="replace")
-    assert await ask(max_completion_tokens=3) == three
-
-
 async def test_the_stock_client_sees_errors_of_its_own_kinds(served: Served) -> None:
     with pytest.raises(openai.NotFoundError) as missing:
         await served.openai.chat.completions.create(model="gpt-9", messages=HELLO)

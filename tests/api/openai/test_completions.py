@@ -84,11 +84,6 @@ async def test_logprobs_have_offsets_that_go_on_over_chunks(served: Served) -> N
     assert len(whole["tokens"]) == len(whole["token_logprobs"]) == len(whole["top_logprobs"])
 
 
-async def test_the_limit_is_sixteen_tokens_by_default(served: Served) -> None:
-    await served.complete("x")
-    assert served.engine.submitted[-1][1].tokens_max == 16
-
-
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

@@ -258,14 +258,6 @@ async def test_half_a_surrogate_pair_is_named_as_what_it_is(served: Served) -> N
     assert reply.json()["error"]["message"].startswith("The body holds half a surrogate pair (")
 
 
-async def test_the_framework_errors_have_our_shape_too(served: Served) -> None:
-    for method, path, status in (("GET", "/nowhere", 404), ("GET", "/v1/completions", 405)):
-        reply = await served.http.request(method, path)
-        assert reply.status_code == status
-        assert reply.json()["error"]["message"].endswith(".")
-        assert reply.headers["x-request-id"]
-
-
 async def test_an_engine_refusal_is_a_400_before_and_instead_of_a_stream(served: Served) -> None:
     for stream in (True, False):
         reply = await served.chat("!refuse", stream=stream)

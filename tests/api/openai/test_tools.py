@@ -1,14 +1,11 @@
 """Tools and reasoning over chat and Responses: one reply, whatever the protocol."""
 
 import json
-from collections.abc import AsyncIterator
 from time import process_time
 from typing import Any
 
 import msgspec
-import openai
 import pytest
-from websockets.asyncio.client import connect
 
 from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning
 from draftwerk.speculative.replies.formats import written
@@ -224,28 +221,6 @@ def check_events(events: list[Any], final: Any) -> None:
         want = item.arguments if item.type == "function_call" else item.content[0].text
         assert text == want
         assert (own[0], own[-1]) == (added[index], event)
-
-
-LAST = ("response.completed", "response.incomplete", "response.failed")
-
-
-async def sent(socket: Any) -> AsyncIterator[Any]:
-    while True:
-        event = json.loads(await socket.recv())
-        yield event
-        if event["type"] in (*LAST, "error"):
-            return
-
-
-@answers
-async def test_a_socket_sends_the_same_items(agent: Served, name: str) -> None:
-    url = agent.url.replace("http", "ws") + "/v1/responses"
-    async with connect(url, proxy=None) as socket:
-        body = {"type": "response.create", "input": ask(ANSWERS[name]), "tools": FLAT}
-        await socket.send(json.dumps(body))
-        events = [event async for event in sent(socket)]
-    response = openai.types.responses.Response.model_validate(events[-1]["response"])
-    assert plain_response(response) == WANTED[name]
 
 
 async def test_a_loop_of_calls_and_results_reaches_the_prompt(agent: Served) -> None:
