@@ -24,6 +24,8 @@ from draftwerk.api.openai.batches.room import batch_room, idle_work
 from draftwerk.api.shared.config import Settings, load
 from draftwerk.api.shared.ports import EngineClient, ServedModel
 from draftwerk.api.shared.state import ServerState
+from draftwerk.speculative.request import Options
+from draftwerk.speculative.requests.client_prompts import Chat
 from draftwerk_tools.loadtest.server.launcher import free_port
 from tests.api.support.agents import CALLS, THINKING
 from tests.api.support.fake_engine import ByteText, FakeEngine
@@ -70,6 +72,18 @@ class Served:
     def openai(self) -> openai.AsyncOpenAI:
         """The stock client; it is slow to make."""
         return openai.AsyncOpenAI(base_url=self.url + "/v1", api_key="none", max_retries=0)
+
+    @property
+    def talk(self) -> Chat:
+        """The conversation that the engine was given last."""
+        prompt = self.engine.submitted[-1][0]
+        assert isinstance(prompt, Chat)
+        return prompt
+
+    @property
+    def options(self) -> Options:
+        """What was last asked of the engine."""
+        return self.engine.submitted[-1][1]
 
     async def chat(self, text: str = "Hello", **fields: Any) -> httpx.Response:
         body = {"model": MODEL, "messages": [{"role": "user", "content": text}], **fields}

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage
-from tests.api.anthropic.test_messages import ALL, SCHEMA, ask, post, streamed, submitted
+from tests.api.anthropic.test_messages import ALL, SCHEMA, ask, post, streamed
 from tests.api.conftest import Served
 
 USE = {"type": "tool_use", "id": "c", "name": "find", "input": {}}
@@ -33,7 +33,7 @@ def told(prompt: Chat) -> list[str]:
 
 
 def callable_tools(served: Served) -> set[str]:
-    grammar = submitted(served)[1].sampling.grammar
+    grammar = served.options.sampling.grammar
     return set() if grammar is None else {each for each in NAMES if each in grammar.text}
 
 
@@ -41,9 +41,9 @@ async def test_a_deferred_tool_is_neither_told_nor_called_until_it_is_referred_t
     agent: Served,
 ) -> None:
     await post(agent, tools=[FIND, LATER])
-    assert told(submitted(agent)[0]) == ["find"] and callable_tools(agent) == {"find"}
+    assert told(agent.talk) == ["find"] and callable_tools(agent) == {"find"}
     assert (await post(agent, tools=[FIND, LATER], messages=referring("later"))).status_code == 200
-    prompt = submitted(agent)[0]
+    prompt = agent.talk
     assert told(prompt) == ["find"] and callable_tools(agent) == {"find", "later"}
     shown = json.loads(prompt.messages[-1].content)
     assert shown["function"] == {"name": "later", "parameters": SCHEMA}
@@ -55,9 +55,9 @@ async def test_a_deferred_tool_is_told_at_the_front_where_nothing_refers_to_it(
     search = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
     reply = await post(agent, tools=[search, FIND, LATER])
     assert reply.headers["x-tools-left-out"] == "tool_search_tool_bm25_20251119"
-    assert told(submitted(agent)[0]) == ["find", "later"]
+    assert told(agent.talk) == ["find", "later"]
     await post(agent, tools=[FIND, LATER], tool_choice={"type": "tool", "name": "later"})
-    assert told(submitted(agent)[0]) == ["find", "later"] and callable_tools(agent) == {"later"}
+    assert told(agent.talk) == ["find", "later"] and callable_tools(agent) == {"later"}
     found = {
         "type": "tool_search_tool_result",
         "tool_use_id": "s",
@@ -70,13 +70,13 @@ async def test_a_deferred_tool_is_told_at_the_front_where_nothing_refers_to_it(
     answer = {"role": "assistant", "content": [server_use, found, {"type": "text", "text": "A"}]}
     messages = [*ask("x"), answer, *ask("y")]
     assert (await post(agent, tools=[FIND, LATER], messages=messages)).status_code == 200
-    assert told(submitted(agent)[0]) == ["find", "later"]
-    assert submitted(agent)[0].messages[1] == ChatMessage("assistant", "A")
+    assert told(agent.talk) == ["find", "later"]
+    assert agent.talk.messages[1] == ChatMessage("assistant", "A")
 
 
 async def test_a_reference_to_a_tool_that_is_told_is_its_name(agent: Served) -> None:
     await post(agent, tools=[FIND, LATER], messages=referring("find"))
-    assert submitted(agent)[0].messages[-1].content == "find"
+    assert agent.talk.messages[-1].content == "find"
     reply = await post(agent, tools=[FIND, LATER], messages=referring("other"))
     error = reply.json()["error"]
     assert error["param"] == "messages[2].content[0].content[0].tool_name"
@@ -87,7 +87,7 @@ async def test_a_hosted_tool_is_left_out_unless_it_is_demanded(agent: Served) ->
     hosted = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
     reply = await post(agent, tools=[hosted, FIND])
     assert reply.headers["x-tools-left-out"] == "web_search_20250305"
-    assert told(submitted(agent)[0]) == ["find"]
+    assert told(agent.talk) == ["find"]
     assert (await post(agent, tools=[hosted])).status_code == 200
     error = (await post(agent, tools=[hosted], tool_choice={"type": "any"})).json()["error"]
     assert (error["param"], error["code"]) == ("tool_choice", "unsupported")
@@ -120,11 +120,11 @@ async def test_documents_and_found_texts_are_texts(
 ) -> None:
     content = [block, {"type": "text", "text": "And?"}]
     assert (await post(agent, messages=[{"role": "user", "content": content}])).status_code == 200
-    assert submitted(agent)[0].messages[-1].content == f"{text}\n\nAnd?"
+    assert agent.talk.messages[-1].content == f"{text}\n\nAnd?"
     messages = referring()
     messages[-1]["content"][0]["content"] = [block]
     assert (await post(agent, tools=[FIND], messages=messages)).status_code == 200
-    assert submitted(agent)[0].messages[-1].content == text
+    assert agent.talk.messages[-1].content == text
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -147,7 +147,7 @@ async def test_what_is_no_text_is_refused_by_name(
 
 async def test_with_no_tokens_the_prompt_is_read_alone(served: Served) -> None:
     reply = (await post(served, max_tokens=0)).json()
-    assert submitted(served)[1].tokens_max == 0
+    assert served.options.tokens_max == 0
     assert (reply["content"], reply["stop_reason"]) == ([], "max_tokens")
     assert reply["usage"]["output_tokens"] == 0
     events = await streamed(served, max_tokens=0)
@@ -182,7 +182,7 @@ async def test_a_reply_that_is_cut_in_omitted_reasoning_tells_its_tokens(agent: 
     assert events[-2]["delta"]["token_ids"] == cut["token_ids"]
     half = {key: cut[key] for key in ("role", "content", "token_ids")}
     rest = await post(agent, **{**fields, "messages": [*fields["messages"], half]})
-    assert submitted(agent)[0].messages == tuple(ChatMessage("user", each["content"])
+    assert agent.talk.messages == tuple(ChatMessage("user", each["content"])
                                                  for each in fields["messages"])  # fmt: skip
     assert rest.status_code == 200, rest.text
 
@@ -234,7 +234,7 @@ async def test_a_prompt_is_counted_once(served: Served, monkeypatch: pytest.Monk
 async def test_examples_of_a_tool_are_told_behind_its_description(agent: Served) -> None:
     tool = {**FIND, "description": "Finds.", "input_examples": [{"q": "x"}, {"q": "y"}]}
     assert (await post(agent, tools=[tool])).status_code == 200
-    (shown,) = submitted(agent)[0].tools
+    (shown,) = agent.talk.tools
     described = json.loads(shown)["function"]["description"]
     assert described == 'Finds.\n\nExamples of input:\n{"q":"x"}\n{"q":"y"}'
 
@@ -271,7 +271,7 @@ async def test_what_only_describes_is_taken(agent: Served) -> None:
     fields = {"cache_control": {"type": "ephemeral"}, "speed": "fast", "inference_geo": "us"}
     reply = await post(agent, messages=sent, context_management={"edits": []}, **fields)
     assert reply.status_code == 200, reply.text
-    assert [each.content for each in submitted(agent)[0].messages] == ["x", "x", "x", "y"]
+    assert [each.content for each in agent.talk.messages] == ["x", "x", "x", "y"]
 
 
 async def test_a_budget_of_a_task_is_refused_by_name(agent: Served) -> None:

@@ -7,7 +7,6 @@ import httpx
 import pytest
 
 from draftwerk.speculative.replies.formats import written
-from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, ToolCall
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
@@ -50,12 +49,6 @@ async def streamed(served: Served, **fields: Any) -> list[Any]:
         events.append(json.loads(data.removeprefix("data: ")))
         assert name == "event: " + events[-1]["type"]
     return events
-
-
-def submitted(served: Served) -> tuple[Chat, Options]:
-    prompt, options = served.engine.submitted[-1]
-    assert isinstance(prompt, Chat)
-    return prompt, options
 
 
 def plain(content: list[Any]) -> list[tuple[str, Any]]:
@@ -114,13 +107,13 @@ async def test_a_stream_begins_with_the_number_of_the_prompts_tokens(served: Ser
 
 async def test_limits_and_stop_sequences_are_told(served: Served) -> None:
     assert (await post(served, max_tokens=1)).json()["stop_reason"] == "max_tokens"
-    _, options = submitted(served)
-    assert options.tokens_max == 1
+    assert served.options.tokens_max == 1
     await post(served, stop_sequences=["a", "b"])
-    assert submitted(served)[1].stop == ("a", "b")
+    assert served.options.stop == ("a", "b")
     await post(served, max_tokens=200_000)
-    _, options = submitted(served)
-    assert options.tokens_max == served.state.model.context_max - 12, "what the context holds"
+    assert served.options.tokens_max == served.state.model.context_max - 12, (
+        "what the context holds"
+    )
 
 
 async def test_a_loop_of_calls_and_results_reaches_the_prompt(agent: Served) -> None:
@@ -141,7 +134,7 @@ async def test_a_loop_of_calls_and_results_reaches_the_prompt(agent: Served) -> 
         {"role": "user", "content": [*results, {"type": "text", "text": "And?"}]},
     ]
     assert (await post(agent, messages=turns, tools=TOOLS)).status_code == 200
-    prompt, _ = submitted(agent)
+    prompt = agent.talk
     calls = tuple(
         ToolCall(use["id"], use["name"], json.dumps(use["input"], separators=(",", ":"),
                                                     ensure_ascii=False))
@@ -167,7 +160,7 @@ async def test_headers_that_change_with_every_request_do_not_reach_the_prompt(
             line + "\nBe brief.",
         ):
             await post(served, system=system)
-            prompts.append(submitted(served)[0])
+            prompts.append(served.talk)
     assert set(prompts) == {
         Chat((ChatMessage("system", "Be brief."), ChatMessage("user", "Hello")))
     }
@@ -186,7 +179,7 @@ async def test_a_choice_is_a_grammar(
     agent: Served, choice: Any, body: str, count: int, parallel: bool
 ) -> None:
     assert (await post(agent, tools=TOOLS, tool_choice=choice)).status_code == 200
-    grammar = submitted(agent)[1].sampling.grammar
+    grammar = agent.options.sampling.grammar
     assert grammar and f"body: {body}" in grammar.text.splitlines()
     assert grammar.text.count("\nargs_") == count
     assert ("{0,15}" in grammar.text) == parallel
@@ -194,17 +187,17 @@ async def test_a_choice_is_a_grammar(
 
 async def test_thinking_has_a_budget_or_is_off(agent: Served) -> None:
     await post(agent, thinking={"type": "enabled", "budget_tokens": 1024})
-    prompt, options = submitted(agent)
+    prompt, options = agent.talk, agent.options
     assert options.sampling.grammar and "max_tokens=1024" in options.sampling.grammar.text
     assert dict(prompt.variables) == {"enable_thinking": True}
     await post(agent, thinking={"type": "disabled"})
-    assert dict(submitted(agent)[0].variables) == {"enable_thinking": False}
+    assert dict(agent.talk.variables) == {"enable_thinking": False}
 
 
 async def test_a_model_that_does_not_reason_is_asked_in_vain(served: Served) -> None:
     reply = await post(served, thinking={"type": "enabled", "budget_tokens": 1024})
     assert reply.status_code == 200
-    assert submitted(served)[1].sampling.grammar is None
+    assert served.options.sampling.grammar is None
 
 
 async def test_tokens_are_counted(agent: Served) -> None:
@@ -281,6 +274,6 @@ async def test_limits_are_those_of_anthropic(agent: Served) -> None:
     tools = [{"name": name, "input_schema": SCHEMA} for name in names]
     reply = await post(agent, tools=tools, max_tokens=10**7)
     assert reply.status_code == 200, reply.text
-    assert (submitted(agent)[1].tokens_max or 0) <= agent.state.model.context_max
+    assert (agent.options.tokens_max or 0) <= agent.state.model.context_max
     longer = [{"name": "a" * 129, "input_schema": SCHEMA}]
     assert (await post(agent, tools=longer)).json()["error"]["param"] == "tools[0].name"

@@ -16,7 +16,6 @@ from draftwerk.machine import threads
 from draftwerk.settings.setting_fields import ConfigError
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.protocol.frames import Ready
-from draftwerk.speculative.requests.client_prompts import Chat
 from draftwerk.speculative.scheduler import RoundLimits
 from tests.api.conftest import Served, serving
 from tests.api.support.fake_engine import FakeEngine, whole_text
@@ -63,17 +62,13 @@ async def test_bytes_that_are_no_text_are_sent_as_marks(served: Served) -> None:
         "chat", "--url", served.url, b"--system=\xff", typed=b"a\xff\nb\n"
     )
     assert code == 0, complaints
-    prompt, _ = served.engine.submitted[-1]
-    assert isinstance(prompt, Chat)
-    assert [each.content for each in prompt.messages][:2] == ["?", "a\ufffd"]
+    assert [each.content for each in served.talk.messages][:2] == ["?", "a\ufffd"]
 
 
 async def test_a_new_conversation_keeps_the_system_message(served: Served) -> None:
     typed = "Hello\n/new\nAfresh\n"
     await draftwerk("chat", "--url", served.url, "--system", "Be brief.", typed=typed)
-    prompt, _ = served.engine.submitted[-1]
-    assert isinstance(prompt, Chat)
-    assert [each.content for each in prompt.messages] == ["Be brief.", "Afresh"]
+    assert [each.content for each in served.talk.messages] == ["Be brief.", "Afresh"]
 
 
 async def test_one_question_may_start_with_a_slash(served: Served) -> None:
@@ -96,7 +91,7 @@ async def test_errors_are_one_sentence_in_the_servers_words() -> None:
 
 async def test_without_speculation_is_a_switch(served: Served) -> None:
     await draftwerk("chat", "Hello", "--url", served.url, "--no-speculation")
-    assert served.engine.submitted[-1][1].speculation.enabled is False
+    assert served.options.speculation.enabled is False
 
 
 def test_a_speed_line_has_what_is_measured() -> None:

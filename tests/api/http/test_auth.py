@@ -47,7 +47,7 @@ async def test_without_the_right_key_nothing_of_the_models_answers() -> None:
 async def test_the_keys_name_is_the_tenant(headers: dict[str, str]) -> None:
     async with serving(FakeEngine(), api_key=["team:secret"]) as served:
         assert (await served.http.post(CHAT, json=BODY, headers=headers)).status_code == 200
-        assert served.engine.submitted[-1][1].tenant == "team"
+        assert served.options.tenant == "team"
 
 
 async def test_sockets_need_the_key_before_the_handshake() -> None:

@@ -9,8 +9,7 @@ from msgspec import structs
 
 from draftwerk.machine.version import __version__
 from draftwerk.speculative.replies.formats import written
-from draftwerk.speculative.request import Options
-from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, Prompt, ToolCall
+from draftwerk.speculative.requests.client_prompts import ChatMessage, ToolCall
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
 from tests.api.support.fake_engine import whole_text
@@ -44,16 +43,6 @@ def lines(reply: httpx.Response) -> list[Any]:
     assert reply.headers["content-type"] == "application/x-ndjson"
     assert reply.text.endswith("\n")
     return [json.loads(line) for line in reply.text.splitlines()]
-
-
-def submitted(served: Served) -> tuple[Prompt, Options]:
-    return served.engine.submitted[-1]
-
-
-def conversation(served: Served) -> Chat:
-    prompt, _ = submitted(served)
-    assert isinstance(prompt, Chat)
-    return prompt
 
 
 def calls_in(message: Any) -> list[tuple[str, Any]]:
@@ -100,15 +89,17 @@ async def test_figures_add_up(served: Served) -> None:
 
 async def test_a_prompt_is_one_turn_or_stands_as_it_is(served: Served) -> None:
     reply = (await generate(served, system="Be brief.")).json()
-    assert conversation(served).messages == (
+    assert served.talk.messages == (
         ChatMessage("system", "Be brief."),
         ChatMessage("user", "Hello"),
     )
-    assert reply["response"] == whole_text(*submitted(served))
+    assert reply["response"] == whole_text(*served.engine.submitted[-1])
     assert "message" not in reply and "thinking" not in reply
     streamed = lines(await generate(served, raw=True, stream=True, options={"seed": 4}))
-    assert submitted(served)[0] == "Hello"
-    assert "".join(each["response"] for each in streamed) == whole_text(*submitted(served))
+    assert served.engine.submitted[-1][0] == "Hello"
+    assert "".join(each["response"] for each in streamed) == whole_text(
+        *served.engine.submitted[-1]
+    )
 
 
 async def test_a_generated_text_has_its_thinking_apart(agent: Served) -> None:
@@ -157,7 +148,7 @@ OPTIONS: dict[str, Any] = {
 
 async def test_options_are_obeyed(served: Served) -> None:
     assert (await chat(served, options=OPTIONS)).status_code == 200
-    _, asked = submitted(served)
+    asked = served.options
     sampling = asked.sampling
     assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.25, 7, 0.5)
     assert (sampling.min_p, sampling.repetition_penalty, sampling.seed) == (0.125, 1.5, 11)
@@ -169,7 +160,7 @@ async def test_whole_numbers_are_integers_and_unknown_options_named(served: Serv
     options = {"num_predict": 4.0, "top_k": 7.0, "seed": 1e3, "colour": 1, "magic": {"a": [1]}}
     for reply in (await chat(served, options=options), await generate(served, options=options)):
         assert reply.status_code == 200 and reply.headers["x-options-ignored"] == "colour, magic"
-        _, asked = submitted(served)
+        asked = served.options
         assert (asked.tokens_max, asked.sampling.top_k, asked.sampling.seed) == (4, 7, 1000)
     reply = await chat(served, options={"num_ctx": 9, "mirostat_tau": 1.0, "dry_multiplier": 0})
     assert "x-options-ignored" not in reply.headers
@@ -178,7 +169,7 @@ async def test_whole_numbers_are_integers_and_unknown_options_named(served: Serv
 @pytest.mark.parametrize("count", [0, -1, -3])
 async def test_no_bound_is_the_context(served: Served, count: int) -> None:
     assert (await chat(served, options={"num_predict": count})).status_code == 200
-    assert submitted(served)[1].tokens_max is None
+    assert served.options.tokens_max is None
 
 
 async def test_a_result_of_no_call_stands_as_it_is(agent: Served) -> None:
@@ -186,7 +177,7 @@ async def test_a_result_of_no_call_stands_as_it_is(agent: Served) -> None:
     other = {"role": "tool", "tool_name": "time_of", "content": "x"}
     for messages in ([{"role": "tool", "content": "x"}], [call, other]):
         assert (await chat(agent, messages=messages)).status_code == 200
-        assert conversation(agent).messages[-1] == ChatMessage("tool", "x")
+        assert agent.talk.messages[-1] == ChatMessage("tool", "x")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -203,7 +194,7 @@ async def test_what_is_left_out_is_ollamas_default(served: Served) -> None:
     seeds: set[int] = set()
     for options in (None, {}, {"seed": -1, "num_predict": -1, "stop": ""}, {"num_predict": -2}):
         assert (await chat(served, options=options)).status_code == 200
-        _, asked = submitted(served)
+        asked = served.options
         sampling = asked.sampling
         assert (sampling.temperature, sampling.top_k, sampling.top_p) == (0.8, 40, 0.9)
         assert (sampling.repetition_penalty, sampling.min_p) == (1.0, 0.0)
@@ -211,7 +202,7 @@ async def test_what_is_left_out_is_ollamas_default(served: Served) -> None:
         seeds.add(sampling.seed)
     assert len(seeds) == 4
     await chat(served, options={"num_predict": 200_000})
-    assert submitted(served)[1].tokens_max == served.state.model.context_max - 12
+    assert served.options.tokens_max == served.state.model.context_max - 12
 
 
 @pytest.mark.parametrize(
@@ -222,7 +213,7 @@ async def test_a_format_is_a_grammar(
     served: Served, form: Any, kind: str | None, raw: bool
 ) -> None:
     assert (await generate(served, format=form, raw=raw)).status_code == 200
-    grammar = submitted(served)[1].sampling.grammar
+    grammar = served.options.sampling.grammar
     assert (grammar and grammar.kind) == kind
     if form == SCHEMA:
         assert grammar is not None
@@ -239,7 +230,7 @@ async def test_a_loop_of_calls_and_results_reaches_the_prompt(agent: Served) -> 
     for turn in (first, bare):
         messages = [*ask("x"), turn, *results, {"role": "user", "content": "And?"}]
         assert (await chat(agent, messages=messages, tools=TOOLS)).status_code == 200
-        _, answer, *tools, user = conversation(agent).messages
+        _, answer, *tools, user = agent.talk.messages
         ids = [each.id for each in answer.calls]
         assert answer == ChatMessage(
             "assistant",
@@ -256,17 +247,17 @@ async def test_a_loop_of_calls_and_results_reaches_the_prompt(agent: Served) -> 
         ]
         assert user == ChatMessage("user", "And?")
     assert ids != [each["id"] for each in first["tool_calls"]], "made up, as none were sent"
-    before = conversation(agent)
+    before = agent.talk
     await chat(agent, messages=messages, tools=TOOLS)
-    assert conversation(agent) == before, "the same prompt each time, or no prefix would be found"
+    assert agent.talk == before, "the same prompt each time, or no prefix would be found"
 
 
 async def test_thinking_is_turned_on_and_off_and_bounded(agent: Served) -> None:
     for think in (True, False):
         await chat(agent, think=think)
-        assert dict(conversation(agent).variables) == {"enable_thinking": think}
+        assert dict(agent.talk.variables) == {"enable_thinking": think}
     await chat(agent, think="low")
-    grammar = submitted(agent)[1].sampling.grammar
+    grammar = agent.options.sampling.grammar
     assert grammar and "max_tokens=512" in grammar.text
 
 

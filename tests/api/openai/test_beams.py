@@ -13,8 +13,7 @@ async def asked(served: Served, **fields: Any) -> Options:
     """Return what the engine was asked for."""
     reply = await served.complete("hi", **fields)
     assert reply.status_code == 200, reply.text
-    _, options = served.engine.submitted[-1]
-    return options
+    return served.options
 
 
 async def test_the_fields_of_a_search_reach_the_engine(served: Served) -> None:

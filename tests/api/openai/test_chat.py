@@ -130,8 +130,7 @@ async def test_prediction_tokens_are_reported_when_a_prediction_was_given(served
     reply = (await served.chat(prediction={"type": "content", "content": "twelve chars"})).json()
     details = reply["usage"]["completion_tokens_details"]
     assert details == {"accepted_prediction_tokens": 6, "rejected_prediction_tokens": 6}
-    _, options = served.engine.submitted[-1]
-    assert options.speculation.prediction == "twelve chars"
+    assert served.options.speculation.prediction == "twelve chars"
 
 
 async def test_every_field_reaches_the_engine(served: Served) -> None:
@@ -156,7 +155,7 @@ async def test_every_field_reaches_the_engine(served: Served) -> None:
         top_logprobs=4,
         speculation={"enabled": True, "methods": ["ngram"], "draft_max": 3},
     )
-    _, options = served.engine.submitted[-1]
+    options = served.options
     sampling = options.sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 40)
     assert (sampling.min_p, sampling.repetition_penalty) == (0.1, 1.1)
@@ -181,7 +180,7 @@ async def test_nulls_mean_absent_and_unknown_fields_are_ignored(served: Served) 
     fields = ("temperature", "top_p", "n", "stop", "seed", "logit_bias", "tools", "max_tokens")
     reply = await served.chat(**dict.fromkeys(fields), mood={"a": "b"}, surprise=[1, [2]])
     assert reply.status_code == 200
-    _, options = served.engine.submitted[-1]
+    options = served.options
     assert options.sampling.temperature == 1.0
     assert options.tokens_max is None
 

@@ -29,7 +29,7 @@ async def drawn(served: Served, path: str, **said: Any) -> SamplingDefaults:
     fields = {"options": said} if path.startswith("/api/") else said
     reply = await served.http.post(path, json={"model": MODEL, **PATHS[path], **fields})
     assert reply.status_code == 200, reply.text
-    return drawn_of(served.engine.submitted[-1][1].sampling)
+    return drawn_of(served.options.sampling)
 
 
 def drawn_of(sampling: Any) -> SamplingDefaults:
@@ -80,10 +80,10 @@ def test_the_python_api_takes_them_too() -> None:
 async def test_tokens_that_the_makers_bar_are_in_no_text(served: Served, path: str) -> None:
     served.state.model = replace(CARDED, suppressed=(3, 5))
     await drawn(served, path)
-    assert served.engine.submitted[-1][1].sampling.logit_bias == ((3, -100.0), (5, -100.0))
+    assert served.options.sampling.logit_bias == ((3, -100.0), (5, -100.0))
     if path in ("/v1/chat/completions", "/v1/completions"):
         await drawn(served, path, logit_bias={"5": 9, "7": 1})
-        bias = served.engine.submitted[-1][1].sampling.logit_bias
+        bias = served.options.sampling.logit_bias
         assert bias == ((3, -100.0), (5, -100.0), (7, 1.0))
 
 

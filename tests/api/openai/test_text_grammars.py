@@ -49,8 +49,7 @@ async def test_every_name_means_a_grammar(
 ) -> None:
     reply = await served.http.post(f"/v1/{path}", json={"model": MODEL, **body, **fields})
     assert reply.status_code == 200, reply.text
-    _, options = served.engine.submitted[-1]
-    assert options.sampling.grammar == grammar
+    assert served.options.sampling.grammar == grammar
 
 
 @pytest.mark.parametrize("listed", [[500], [500, 501], [2, 500], [2]])
@@ -68,7 +67,7 @@ def test_no_other_token_ends_a_text_of_listed_tokens(listed: list[int]) -> None:
 
 async def test_stop_tokens_reach_the_engine(served: Served) -> None:
     assert (await served.chat(stop_token_ids=[7, 5, 7])).status_code == 200
-    assert served.engine.submitted[-1][1].stop_token_ids == (5, 7)
+    assert served.options.stop_token_ids == (5, 7)
 
 
 async def test_a_template_is_given_scalars_it_asks_for(agent: Served) -> None:

@@ -82,10 +82,10 @@ async def test_tokens_are_named_whose_log_probabilities_are_reported(served: Ser
         await served.chat(logprobs=True, top_logprobs=4, **named),
     ):
         assert reply.status_code == 200, reply.text
-        sampling = served.engine.submitted[-1][1].sampling
+        sampling = served.options.sampling
         assert (sampling.logprobs, sampling.logprob_token_ids) == (0, (98, 97))
     await served.chat(logprobs=True, top_logprobs=4, logprob_token_ids=[])
-    assert served.engine.submitted[-1][1].sampling.logprobs == 4
+    assert served.options.sampling.logprobs == 4
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ async def test_a_beam_search_by_its_other_name_is_as_wide_as_its_choices(served:
     for asked, width in (({"n": 3}, 3), ({"n": 1, "best_of": 4}, 4), ({}, 1)):
         reply = await served.complete(use_beam_search=True, temperature=0, **asked)
         assert reply.status_code == 200, reply.text
-        assert served.engine.submitted[-1][1].beam_width == width
+        assert served.options.beam_width == width
     differs = await served.complete(use_beam_search=True, n=2, beam_width=3)
     assert (differs.status_code, differs.json()["error"]["param"]) == (400, "use_beam_search")
 
 
 async def test_a_grammar_has_one_more_name(served: Served) -> None:
     await served.complete(ebnf='root ::= "a" | "b"')
-    grammar = served.engine.submitted[-1][1].sampling.grammar
+    grammar = served.options.sampling.grammar
     assert grammar is not None and grammar.text == 'root ::= "a" | "b"'
     twice = await served.complete(ebnf='root ::= "a"', regex="a")
     assert twice.status_code == 400 and "ebnf" in twice.json()["error"]["message"]

@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from draftwerk.speculative.requests.client_prompts import Chat
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine, whole_text
 
@@ -65,9 +64,7 @@ async def test_a_model_that_reasons_first_does_not_ignore_an_effort(served: Serv
 async def test_a_participants_name_reaches_the_template(served: Served) -> None:
     reply = await served.chat(messages=[{"role": "user", "name": "Ann", "content": "x"}])
     assert reply.status_code == 200
-    prompt, _ = served.engine.submitted[-1]
-    assert isinstance(prompt, Chat)
-    assert prompt.messages[0].name == "Ann"
+    assert served.talk.messages[0].name == "Ann"
 
 
 @pytest.mark.parametrize(
@@ -82,10 +79,10 @@ async def test_a_service_tier_is_a_priority_and_the_reply_names_it(
         body = {**body_of(path), "service_tier": asked}
         reply = await served.http.post("/v1/" + path, json=body)
         assert reply.json()["service_tier"] == shown
-        priority = served.engine.submitted[-1][1].priority
+        priority = served.options.priority
         assert (priority > 0) - (priority < 0) == order
         await served.http.post("/v1/" + path, json={**body, "priority": 7})
-        assert served.engine.submitted[-1][1].priority == 7
+        assert served.options.priority == 7
         plain = await served.http.post("/v1/" + path, json=body_of(path))
         assert plain.json().get("service_tier") == ("default" if path == "responses" else None)
 
@@ -101,8 +98,7 @@ async def test_truncation_drops_the_earliest_turns_and_keeps_system_messages() -
         reply = await served.http.post("/v1/responses", json={**body, "truncation": "auto"})
         assert reply.status_code == 200
         assert reply.json()["truncation"] == "auto"
-        prompt, options = served.engine.submitted[-1]
-        assert isinstance(prompt, Chat)
+        prompt, options = served.talk, served.options
         said = [each.content for each in prompt.messages]
         assert said[:2] == ["Rhyme.", "Be brief."]
         assert said[-1] == "The last."

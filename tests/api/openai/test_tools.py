@@ -9,8 +9,7 @@ import pytest
 
 from draftwerk.speculative.replies.channels import channel_calls, channel_reasoning
 from draftwerk.speculative.replies.formats import written
-from draftwerk.speculative.request import Options
-from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, ToolCall
+from draftwerk.speculative.requests.client_prompts import ChatMessage, ToolCall
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
 from tests.support.cpu_pace import as_here
@@ -41,12 +40,6 @@ def ask(text: str) -> list[Any]:
 
 def ask_plainly(number: int) -> list[Any]:
     return [{"role": "user", "content": f"{number}"}]
-
-
-def submitted(served: Served) -> tuple[Chat, Options]:
-    prompt, options = served.engine.submitted[-1]
-    assert isinstance(prompt, Chat)
-    return prompt, options
 
 
 Plain = tuple[str, str, list[tuple[str, Any]]]
@@ -235,7 +228,7 @@ async def test_a_loop_of_calls_and_results_reaches_the_prompt(agent: Served) -> 
         {"role": "tool", "tool_call_id": call.id, "content": "Rain."},
     ]
     await client.create(model=MODEL, messages=turns, tools=TOOLS)
-    prompt, _ = submitted(agent)
+    prompt = agent.talk
     arguments = '{"city": "a"}'
     assert prompt.messages[1:] == (
         ChatMessage(
@@ -257,8 +250,7 @@ async def test_a_response_goes_on_from_its_calls(agent: Served, stored: bool) ->
     else:
         items: Any = [*ask("x"), *(item.model_dump() for item in first.output), result]
         await client.create(model=MODEL, input=items, tools=FLAT)
-    prompt, _ = submitted(agent)
-    _, answer, said = prompt.messages
+    _, answer, said = agent.talk.messages
     assert (answer.content, answer.reasoning) == ("So:", "Hm.")
     assert answer.calls == (ToolCall(call.call_id, "weather", call.arguments),)
     assert (said.role, said.content, said.call_id) == ("tool", "Rain.", call.call_id)
@@ -288,7 +280,7 @@ CHOICES = [
 async def test_a_choice_is_a_grammar(agent: Served, choice: Any, body: str, count: int) -> None:
     reply = await agent.chat(tools=TOOLS, tool_choice=choice)
     assert reply.status_code == 200
-    prompt, options = submitted(agent)
+    prompt, options = agent.talk, agent.options
     assert options.sampling.grammar
     lines = options.sampling.grammar.text.splitlines()
     assert f"body: {body}" in lines
@@ -303,7 +295,7 @@ async def test_flat_choices_are_the_same_grammar(agent: Served) -> None:
     for choice, parallel in ((named, False), (some, True)):
         body = {"input": "x", "tools": FLAT, "tool_choice": choice}
         assert (await agent.http.post("/v1/responses", json=body)).status_code == 200
-        grammar = submitted(agent)[1].sampling.grammar
+        grammar = agent.options.sampling.grammar
         assert grammar and "body: calls" in grammar.text and "weather" not in grammar.text
         assert ("{0,15}" in grammar.text) == parallel
 
@@ -456,7 +448,7 @@ async def test_a_tool_that_is_not_strict_is_served_without_what_no_grammar_holds
             {"messages": ask("x"), "tools": [tool]} if is_chat else {"input": "x", "tools": [flat]}
         )
         assert (await agent.http.post(path, json=body)).status_code == 200
-        prompt, options = submitted(agent)
+        prompt, options = agent.talk, agent.options
         assert "uniqueItems" in prompt.tools[0]
         assert options.sampling.grammar and "uniqueItems" not in options.sampling.grammar.text
         assert '"lenient": true' in options.sampling.grammar.text
@@ -467,7 +459,7 @@ async def test_marks_of_the_template_inside_a_schema_are_text_like_any_other(age
     schema = {"type": "object", "properties": marked, "description": "<|im_start|>system"}
     reply = await agent.chat(tools=[function(schema)])
     assert reply.status_code == 200
-    prompt, _ = submitted(agent)
+    prompt = agent.talk
     assert "</tool_call>" in prompt.tools[0] and "<|im_start|>system" in prompt.tools[0]
 
 
@@ -494,11 +486,11 @@ async def test_arguments_of_an_earlier_call_may_be_anything(
         {"role": "tool", "tool_call_id": "1", "content": "y"},
     ]
     assert (await agent.chat(messages=messages)).status_code == 200
-    assert submitted(agent)[0].messages[1].calls == (ToolCall("1", "f", taken),)
+    assert agent.talk.messages[1].calls == (ToolCall("1", "f", taken),)
     flat = {"type": "function_call", "call_id": "1", "name": "f", "arguments": arguments}
     items = [messages[0], flat, {"type": "function_call_output", "call_id": "1", "output": "y"}]
     assert (await agent.http.post("/v1/responses", json={"input": items})).status_code == 200
-    assert submitted(agent)[0].messages[1].calls == (ToolCall("1", "f", taken),)
+    assert agent.talk.messages[1].calls == (ToolCall("1", "f", taken),)
 
 
 REASONING: list[tuple[dict[str, Any], bool | None, str, str]] = [
@@ -516,7 +508,7 @@ async def test_effort_and_budget_bound_the_reasoning(
 ) -> None:
     reply = await agent.chat(tools=TOOLS, **fields)
     assert reply.status_code == 200, reply.text
-    prompt, options = submitted(agent)
+    prompt, options = agent.talk, agent.options
     variables = dict(prompt.variables)
     assert variables.get("enable_thinking", True) is (variable is not False)
     grammar = options.sampling.grammar
@@ -535,5 +527,5 @@ async def test_reasoning_tokens_are_counted(agent: Served) -> None:
 async def test_a_format_and_tools_share_the_reply(agent: Served) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "it", "schema": {"type": "object"}}}
     assert (await agent.chat(tools=TOOLS, response_format=form)).status_code == 200
-    grammar = submitted(agent)[1].sampling.grammar
+    grammar = agent.options.sampling.grammar
     assert grammar and grammar.kind == "reply" and "body: text | calls" in grammar.text

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from PIL import Image
 
 from draftwerk.pictures.body_pictures import pictures_in
-from draftwerk.speculative.requests.client_prompts import Chat
 from tests.api.conftest import serving
 from tests.api.page.looks import Look, check_look, in_every_look, show_as
 from tests.api.page.test_talk import KNOWN, ask, asked, click, shown
@@ -123,9 +122,7 @@ async def test_files_alone_are_a_message(chromium: int, tmp_path: Path) -> None:
         await attach(page, *written(tmp_path, notes_txt=NOTES))
         await page.until("document.querySelectorAll('#attached li').length === 1")
         await ask(page, "")
-        prompt, _ = served.engine.submitted[-1]
-        assert isinstance(prompt, Chat)
-        assert prompt.messages[0].content == f"File notes.txt:\n```\n{NOTES}```"
+        assert served.talk.messages[0].content == f"File notes.txt:\n```\n{NOTES}```"
         assert await shown(page, "#chat-list .open") == ["notes.txt"]
 
 

@@ -118,7 +118,7 @@ async def test_without_guessing_the_text_is_the_same(chromium: int) -> None:
         await page.until(f"{IDLE} && !!document.querySelector('.recheck')")
         await page.run("document.querySelector('.recheck').click()")
         await page.until("document.body.textContent.includes('same text without guessing')")
-        plain = served.engine.submitted[-1][1]
+        plain = served.options
         assert plain.speculation.enabled is False
         assert plain.sampling.seed == served.engine.submitted[-2][1].sampling.seed
 
@@ -156,9 +156,7 @@ async def test_half_an_answer_is_not_checked_and_a_new_chat_is_empty(chromium: i
             await page.until(IDLE)
             await page.run(f"({TYPE})('Hello')")
             await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
-            prompt, _ = served.engine.submitted[-1]
-            assert isinstance(prompt, Chat)
-            assert [each.content for each in prompt.messages] == ["Hello"]
+            assert [each.content for each in served.talk.messages] == ["Hello"]
             await page.run("document.getElementById('fresh').click()")
         await page.run(f"({TYPE})('!held'); document.getElementById('form').requestSubmit()")
         await page.until(f"{IDLE} && document.body.textContent.includes('stopped')")
@@ -230,7 +228,7 @@ async def test_a_key_is_asked_for_and_used(chromium: int) -> None:
             await page.run(f"document.getElementById('transport').value = '{transport}'")
             await page.run(f"({TYPE})('Hello')")
             await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
-            assert served.engine.submitted[-1][1].tenant == "team"
+            assert served.options.tenant == "team"
 
 
 TRICKY = """true, false] null
@@ -343,9 +341,7 @@ async def test_a_system_prompt_may_have_several_lines(chromium: int) -> None:
         await page.run(set_field("system", "Be brief.\nRhyme."))
         await page.run(f"({TYPE})('Hello')")
         await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
-        prompt, _ = served.engine.submitted[-1]
-        assert isinstance(prompt, Chat)
-        assert prompt.messages[0].content == "Be brief.\nRhyme."
+        assert served.talk.messages[0].content == "Be brief.\nRhyme."
 
 
 async def test_the_legend_explains_every_origin(chromium: int) -> None:

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from draftwerk.speculative.parameters.defaults import SamplingDefaults
-from draftwerk.speculative.requests.client_prompts import Chat
 from tests.api.conftest import Served, serving
 from tests.api.page.conftest import page_of
 from tests.api.page.test_page import IDLE, TYPE, set_field
@@ -30,9 +29,7 @@ async def ask(page: Page, text: str) -> None:
 
 def asked(served: Served) -> list[str]:
     """Return the texts of the newest request's messages."""
-    prompt, _ = served.engine.submitted[-1]
-    assert isinstance(prompt, Chat)
-    return [each.content for each in prompt.messages]
+    return [each.content for each in served.talk.messages]
 
 
 async def shown(page: Page, selector: str) -> list[str]:
@@ -88,7 +85,7 @@ async def test_questions_are_edited_and_answers_made_again_as_versions(chromium:
             f"{IDLE} && document.querySelector('.versions')?.textContent.includes('2 / 2')"
         )
         assert asked(served) == ["Old words"]
-        assert served.engine.submitted[-1][1].sampling.seed != 7, "the same seed, the same text"
+        assert served.options.sampling.seed != 7, "the same seed, the same text"
         await click(page, '[aria-label="Version before"]')
         assert await shown(page, "#talk .words") == first
         await ask(page, "More")
@@ -152,9 +149,7 @@ async def test_calls_and_reasoning_are_shown_and_results_sent(chromium: int) -> 
             await page.run("document.querySelector('.call textarea').value = 'Sunny'")
             await click(page, ".results")
             await page.until(f"{IDLE} && document.querySelectorAll('.answer').length === 2")
-            prompt, _ = served.engine.submitted[-1]
-            assert isinstance(prompt, Chat)
-            question, call, result = prompt.messages
+            question, call, result = served.talk.messages
             assert (question.role, call.role, result.role) == ("user", "assistant", "tool")
             assert json.loads(call.calls[0].arguments) == {"city": "Oslo <b>"}
             assert result.content == "Sunny" and result.call_id == call.calls[0].id
@@ -363,7 +358,7 @@ async def test_fields_show_what_the_model_recommends_and_ask_for_nothing_else(
         async with browser.opened(chromium, served.url) as page:
             await page.until("document.getElementById('temperature').placeholder === '0.3'")
             await ask(page, "Hello")
-            _, options = served.engine.submitted[-1]
+            options = served.options
             assert (options.sampling.temperature, options.sampling.top_p) == (0.3, 1.0)
 
 

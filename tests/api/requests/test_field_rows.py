@@ -154,7 +154,7 @@ async def test_other_names_of_penalties_are_obeyed(served: Served, path: str) ->
         ({"repeat_last_n": 32}, 1.0),
     ):
         assert (await post(served, path, **fields)).status_code == 200
-        assert served.engine.submitted[-1][1].sampling.repetition_penalty == expected
+        assert served.options.sampling.repetition_penalty == expected
     for fields, param in (
         ({"repeat_penalty": 1.2, "repeat_last_n": 32}, "repeat_last_n"),
         ({"repeat_penalty": 1.2, "repetition_penalty": 1.1}, "repeat_penalty"),
@@ -166,7 +166,7 @@ async def test_other_names_of_penalties_are_obeyed(served: Served, path: str) ->
 async def test_n_predict_is_a_bound(served: Served, path: str) -> None:
     for value, expected in ((7, 7), (-1, None)):
         assert (await post(served, path, n_predict=value)).status_code == 200
-        assert served.engine.submitted[-1][1].tokens_max == expected
+        assert served.options.tokens_max == expected
     for fields in ({"n_predict": 0}, {"n_predict": 5, "max_tokens": 6}):
         assert (await post(served, path, **fields)).json()["error"]["param"] == "n_predict"
     refused = await post(served, "/v1/responses", n_predict=7)
@@ -180,7 +180,7 @@ async def test_a_schema_beside_the_type_is_obeyed(served: Served, path: str) -> 
     for kind in ("json_object", "json_schema"):
         form = {"type": kind, "schema": SCHEMA}
         assert (await post(served, path, response_format=form)).status_code == 200
-        assert served.engine.submitted[-1][1].sampling.grammar == compact
+        assert served.options.sampling.grammar == compact
     for form, param, word in (
         ({"type": "text", "schema": SCHEMA}, "response_format.schema", "needs the type"),
         ({"type": "json_schema"}, "response_format.json_schema", "is required"),

@@ -97,8 +97,7 @@ async def test_the_text_alone_is_enough_wherever_its_reader_left(served: Served)
 async def test_an_edited_answer_is_taken_as_a_text(served: Served) -> None:
     messages = [{"role": "user", "content": "!x"}, {"role": "assistant", "content": "Other"}]
     assert (await served.chat(messages=messages, seed=3)).status_code == 200
-    _, options = served.engine.submitted[-1]
-    assert options.written.tokens == tuple(b"Other")
+    assert served.options.written.tokens == tuple(b"Other")
 
 
 @pytest.mark.parametrize("reasoning", ["reasoning_content", "reasoning"])
@@ -117,7 +116,7 @@ async def test_streamed_is_whole(agent: Served, reasoning: str) -> None:
     first, second = (each["function"] for each in choice["message"]["tool_calls"])
     assert json.loads(call["arguments"] + first["arguments"]) == CALLED[0][1]
     assert json.loads(second["arguments"]) == CALLED[1][1]
-    assert "Hm, ünï.".encode() in bytes(agent.engine.submitted[-1][1].written.tokens)
+    assert "Hm, ünï.".encode() in bytes(agent.options.written.tokens)
     stream = await agent.openai.chat.completions.create(model=MODEL, stream=True, **fields)
     deltas = [each async for chunk in stream for each in chunk.choices[0].delta.tool_calls or ()]
     said = [

@@ -43,9 +43,7 @@ async def test_a_tool_that_was_found_is_told_where_it_is_referred_to(agent: Serv
     for name in ("claude_toolsearch_001", "claude_toolsearch_002"):
         body = {**REQUESTS[name]["body"], "model": MODEL}
         await agent.http.post("/v1/messages", json=body)
-        prompt = agent.engine.submitted[-1][0]
-        assert isinstance(prompt, Chat)
-        prompts.append(prompt)
+        prompts.append(agent.talk)
     before, after = prompts
     assert before.tools == after.tools, "the prefix stays"
     assert not any("CronCreate" in each for each in after.tools)
@@ -53,6 +51,6 @@ async def test_a_tool_that_was_found_is_told_where_it_is_referred_to(agent: Serv
     assert result.role == "tool"
     told = [json.loads(each)["function"]["name"] for each in result.content.split("\n\n")]
     assert told == ["CronCreate", "WebFetch"]
-    rules = agent.engine.submitted[-1][1].sampling.grammar
+    rules = agent.options.sampling.grammar
     assert rules is not None and "CronCreate" in rules.text
     assert "DeferredToolPlaceholder" not in rules.text

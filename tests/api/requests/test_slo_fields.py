@@ -44,7 +44,7 @@ async def test_the_fields_come_to_the_engine(
     begun = monotonic()
     reply = await served.http.post(f"/v1/{path}", json={"model": MODEL, **body, **FIELDS})
     assert reply.status_code == 200
-    _, options = served.engine.submitted[-1]
+    options = served.options
     assert options.slo == Slo(ttft=0.5, tpot=0.05)
     assert options.deadline_s == 60.0
     assert 0.0 <= options.waited_s <= monotonic() - begun
@@ -54,13 +54,13 @@ async def test_the_fields_come_over_a_socket(served: Served) -> None:
     async with socket(served) as ws:
         await ask(ws, "Hello", **FIELDS)
         assert (await until_last(ws))[-1]["type"] == "response.completed"
-    _, options = served.engine.submitted[-1]
+    options = served.options
     assert (options.slo, options.deadline_s) == (Slo(ttft=0.5, tpot=0.05), 60.0)
 
 
 async def test_without_them_nothing_is_said_of_times(served: Served) -> None:
     await served.chat(slo=None, deadline=None)
-    _, options = served.engine.submitted[-1]
+    options = served.options
     assert (options.slo, options.deadline_s, options.waited_s) == (None, 0.0, 0.0)
 
 
@@ -85,8 +85,7 @@ async def test_a_deadline_is_of_one_prompt(served: Served) -> None:
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "deadline")
     assert (await served.complete(["a"], deadline="60s")).status_code == 200
     assert (await served.complete(["a", "b"], slo=FIELDS["slo"])).status_code == 200
-    _, options = served.engine.submitted[-1]
-    assert options.slo == Slo(tpot=0.05), "one of several is not refused for its time"
+    assert served.options.slo == Slo(tpot=0.05), "one of several is not refused for its time"
 
 
 async def test_a_request_overrides_what_the_server_promises() -> None:

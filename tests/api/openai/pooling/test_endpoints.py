@@ -200,10 +200,10 @@ async def test_an_adapter_is_named_behind_the_model(embedder: Served) -> None:
     reply = await embed(embedder, "a", model=f"{MODEL}:legal")
     assert reply.status_code == 200, reply.text
     assert reply.json()["model"] == f"{MODEL}:legal"
-    assert embedder.engine.submitted[-1][1].adapter == "d1"
+    assert embedder.options.adapter == "d1"
     ranked = await rerank(embedder, model=f"{MODEL}:legal")
     assert ranked.status_code == 200
-    assert embedder.engine.submitted[-1][1].adapter == "d1"
+    assert embedder.options.adapter == "d1"
     assert (await embed(embedder, "a", lora="legal")).json()["error"]["param"] == "lora"
 
 
@@ -271,4 +271,4 @@ async def test_a_model_whose_tokens_see_all_makes_vectors_alone(embedder: Served
         reply = await embedder.http.post(path, json={"model": MODEL, **body})
         assert reply.status_code == 400 and "vectors of texts alone" in reply.text, path
     assert (await embed(embedder, "a")).status_code == 200
-    assert embedder.engine.submitted[-1][1].pooling == PoolingParams("mean", whole=True)
+    assert embedder.options.pooling == PoolingParams("mean", whole=True)

@@ -50,12 +50,6 @@ def answer(text: str) -> str:
     return "!answer " + json.dumps(text, ensure_ascii=False)
 
 
-def submitted(served: Served) -> Chat:
-    prompt = served.engine.submitted[-1][0]
-    assert isinstance(prompt, Chat)
-    return prompt
-
-
 def names(prompt: Chat) -> list[str]:
     return [json.loads(each)["function"]["name"] for each in prompt.tools]
 
@@ -69,7 +63,7 @@ async def test_codex_is_served_at_its_first_request(agent: Served) -> None:
     reply = await post(agent, **CODEX, max_output_tokens=20)
     assert reply.status_code == 200, reply.text
     assert reply.headers["x-tools-left-out"] == "web_search"
-    shown = names(submitted(agent))
+    shown = names(agent.talk)
     assert "exec_command" in shown and "multi_agent_v1__spawn_agent" in shown
     assert not HOSTED & {*shown}
 
@@ -107,7 +101,7 @@ async def test_a_call_in_a_namespace_is_named_back_and_goes_on(agent: Served) ->
         {"input": [result], "previous_response_id": reply["id"]},
     ):
         assert (await post(agent, tools=[NAMESPACE], **fields)).status_code == 200
-        assert submitted(agent).messages[1].calls[0].name == "crm__find"
+        assert agent.talk.messages[1].calls[0].name == "crm__find"
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -128,7 +122,7 @@ async def test_a_custom_tool_is_called_with_a_text(agent: Served, streamed: bool
     result = {"type": "custom_tool_call_output", "call_id": call["call_id"], "output": "ok"}
     assert (await post(agent, input=[call, result], tools=[SHELL])).status_code == 200
     expected = ToolCall(call["call_id"], "shell", custom_arguments(PATCH))
-    assert submitted(agent).messages[0].calls == (expected,)
+    assert agent.talk.messages[0].calls == (expected,)
 
 
 def test_a_custom_tools_text_grows_with_its_arguments() -> None:
@@ -143,17 +137,17 @@ def test_a_custom_tools_text_grows_with_its_arguments() -> None:
 async def test_a_grammar_is_kept_to_where_it_is_regular_and_else_told(agent: Served) -> None:
     form = {"type": "grammar", "syntax": "regex", "definition": "[a-z]+"}
     reply = await post(agent, input="x", tools=[{**SHELL, "format": form}])
-    grammar = agent.engine.submitted[-1][1].sampling.grammar
+    grammar = agent.options.sampling.grammar
     assert reply.status_code == 200 and grammar and '"pattern": "^(?:[a-z]+)$"' in grammar.text
     form = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
     reply = await post(agent, input="x", tools=[{**SHELL, "format": form}])
-    grammar = agent.engine.submitted[-1][1].sampling.grammar
+    grammar = agent.options.sampling.grammar
     assert "x-tools-loosely-followed" not in reply.headers
     assert grammar and '"pattern": "^(?:(?:a))$"' in grammar.text
     form = {"type": "grammar", "syntax": "lark", "definition": 'start: "a" start?'}
     reply = await post(agent, input="x", tools=[{**SHELL, "format": form}])
     assert reply.headers["x-tools-loosely-followed"] == "shell"
-    assert 'start: \\"a\\"' in submitted(agent).tools[0]
+    assert 'start: \\"a\\"' in agent.talk.tools[0]
     reply = await post(agent, input="x", tools=[{**SHELL, "format": {"type": "grammar"}}])
     assert reply.json()["error"]["param"] == "tools[0].format.syntax"
     form = {"type": "grammar", "syntax": "lark", "definition": 'start: "a" b'}
@@ -166,7 +160,7 @@ async def test_a_hosted_tool_is_left_out_unless_it_is_demanded(agent: Served, ki
     tools = [{"type": kind}, {"type": "function", "name": "f", "parameters": OBJECT}]
     reply = await post(agent, input="x", tools=tools)
     assert reply.status_code == 200 and reply.headers["x-tools-left-out"] == kind
-    assert names(submitted(agent)) == ["f"]
+    assert names(agent.talk) == ["f"]
     assert [each["type"] for each in reply.json()["tools"]] == [kind, "function"]
     for fields in (
         {"tools": tools, "tool_choice": {"type": kind}},
@@ -204,7 +198,7 @@ async def test_items_of_hosted_tools_are_dropped_or_passed_as_text(agent: Served
     ]
     items.append({"role": "user", "content": "c"})
     assert (await post(agent, input=items)).status_code == 200
-    assert [each.content for each in submitted(agent).messages] == [
+    assert [each.content for each in agent.talk.messages] == [
         "a",
         '{"type":"shell_call","action":{"commands":["ls"]}}',
         '{"type":"shell_call_output","output":[{"stdout":"b.txt"}]}',
@@ -220,7 +214,7 @@ async def test_a_reference_is_the_item_of_a_kept_response(served: Served) -> Non
     references = [{"type": "item_reference", "id": sent["id"]}, {"id": item["id"]}]
     reply = await post(served, input=[*references, {"role": "user", "content": "More"}])
     assert reply.status_code == 200, reply.text
-    said = [(each.role, each.content) for each in submitted(served).messages]
+    said = [(each.role, each.content) for each in served.talk.messages]
     assert said == [
         ("user", "Hello"), ("assistant", item["content"][0]["text"]), ("user", "More")
     ]  # fmt: skip
@@ -236,7 +230,7 @@ async def test_a_call_that_was_cut_is_kept_with_its_response(agent: Served) -> N
     result = {"type": "function_call_output", "call_id": call["call_id"], "output": "no"}
     reply = await post(agent, input=[result], previous_response_id=cut.json()["id"])
     assert reply.status_code == 200, reply.text
-    assert submitted(agent).messages[1].calls[0].arguments == call["arguments"]
+    assert agent.talk.messages[1].calls[0].arguments == call["arguments"]
 
 
 async def test_an_error_names_the_item_that_was_sent(agent: Served) -> None:

@@ -15,7 +15,6 @@ from draftwerk.api.shared.response_store import (
     KeptResponses,
     StoredResponse,
 )
-from draftwerk.speculative.requests.client_prompts import Chat
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine
 
@@ -36,9 +35,7 @@ async def post(served: Served, path: str = "", **fields: Any) -> Any:
 
 
 def contents(served: Served) -> list[str]:
-    prompt = served.engine.submitted[-1][0]
-    assert isinstance(prompt, Chat)
-    return [each.content for each in prompt.messages]
+    return [each.content for each in served.talk.messages]
 
 
 async def test_every_response_object_has_every_key(served: Served) -> None:

@@ -75,8 +75,7 @@ async def test_earlier_output_may_be_sent_back(served: Served) -> None:
         {"role": "user", "content": [{"type": "input_text", "text": "Again"}]},
     ]
     await served.openai.responses.create(model=MODEL, input=items)
-    prompt, _ = served.engine.submitted[-1]
-    assert isinstance(prompt, Chat)
+    prompt = served.talk
     assert [message.role for message in prompt.messages] == ["user", "assistant", "user"]
     assert prompt.messages[1].content == first.output_text
 

@@ -180,8 +180,7 @@ async def test_a_conversation_goes_on_from_an_earlier_response(served: Served) -
         first = (await until_last(ws))[-1]["response"]
         await ask(ws, "Again", previous_response_id=first["id"])
         await until_last(ws)
-        prompt, _ = served.engine.submitted[-1]
-        assert isinstance(prompt, Chat)
+        prompt = served.talk
         assert [each.role for each in prompt.messages] == ["user", "assistant", "user"]
         assert prompt.messages[1].content == first["output"][0]["content"][0]["text"]
         await ask(ws, "Again", previous_response_id="resp_unknown")
@@ -436,8 +435,6 @@ async def test_a_prompt_that_is_read_alone_is_gone_on_from(agent: Served, parsed
         await ws.send(json.dumps({**create, **more}))
         while json.loads(await ws.recv())["type"] != "response.completed":
             pass
-    prompt = agent.engine.submitted[-1][0]
-    assert isinstance(prompt, Chat)
-    assert [(each.role, each.content) for each in prompt.messages] == [
+    assert [(each.role, each.content) for each in agent.talk.messages] == [
         ("user", "Hello"), ("user", "More")
     ]  # fmt: skip

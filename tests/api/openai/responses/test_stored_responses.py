@@ -42,9 +42,7 @@ async def test_a_response_goes_on_from_another_token_for_token(served: Served) -
     await served.openai.responses.create(
         model=MODEL, input="Still more", previous_response_id=second.id
     )
-    prompt, _ = served.engine.submitted[-1]
-    assert isinstance(prompt, Chat)
-    assert len(prompt.messages) == 5
+    assert len(served.talk.messages) == 5
 
 
 async def test_a_streamed_response_at_its_limit_is_gone_on_from_too(served: Served) -> None:
@@ -56,8 +54,7 @@ async def test_a_streamed_response_at_its_limit_is_gone_on_from_too(served: Serv
     await served.openai.responses.create(
         model=MODEL, input="More", previous_response_id=last.response.id
     )
-    prompt, _ = served.engine.submitted[-1]
-    assert isinstance(prompt, Chat)
+    prompt = served.talk
     assert prompt.messages[1].tokens == answered(served, -2)
     assert len(prompt.messages[1].tokens) == 3
 
