@@ -6,11 +6,11 @@ import logging
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from websockets.asyncio.client import connect
 
 from draftwerk.api.shared.calls import WRITTEN_MAX
 from tests.api.conftest import Served, serving
 from tests.api.support.fake_engine import FakeEngine
+from tests.api.support.sockets import last_word, socket
 from tests.support.waiting import until
 
 BAD = {"messages": [{"role": "user", "content": "a private matter"}], "n": 0}
@@ -79,9 +79,8 @@ async def test_a_key_that_is_missing_is_counted() -> None:
 
 
 async def test_a_bad_event_on_a_socket_is_counted(served: Served) -> None:
-    async with connect(served.url.replace("http", "ws") + "/v1/responses") as socket:
-        await socket.send(json.dumps({"type": "response.create", "input": []}))
-        assert json.loads(await socket.recv())["error"]["param"] == "input"
+    async with socket(served) as ws:
+        assert (await last_word(ws, []))["error"]["param"] == "input"
     assert served.state.outcomes == {"invalid": 1}
 
 

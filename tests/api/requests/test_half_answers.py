@@ -35,24 +35,6 @@ def body_of(protocol: Protocol, question: str, with_tools: bool) -> dict[str, An
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 @pytest.mark.parametrize("question", ["Hello", ASKED], ids=["text", "parts"])
-async def test_a_reply_cut_anywhere_and_sent_back_goes_on(
-    agent: Served, name: str, question: str
-) -> None:
-    protocol, count = PROTOCOLS[name], TOKENS if question == "Hello" else 400
-    body = body_of(protocol, question, question == ASKED)
-    whole = protocol.said(await sent(agent, protocol, protocol.limited(body, count)))
-    for cut_at in Random(name).sample(range(1, count), 24):
-        cut = await sent(agent, protocol, protocol.limited(body, cut_at))
-        before = protocol.said(cut)
-        if not before.is_cut:
-            continue
-        again = protocol.limited(protocol.sent_back(body, cut), count - cut_at)
-        rest = protocol.said(await sent(agent, protocol, again))
-        assert not before.then(rest, protocol.repeats_call).differs(whole), cut_at
-
-
-@pytest.mark.parametrize("name", PROTOCOLS)
-@pytest.mark.parametrize("question", ["Hello", ASKED], ids=["text", "parts"])
 async def test_a_reply_cut_twice_goes_on_as_one_answer(
     agent: Served, name: str, question: str
 ) -> None:

@@ -10,8 +10,8 @@ import pytest
 from draftwerk.api.shared.errors import ApiError
 from draftwerk.speculative.requests.slo import Slo
 from tests.api.conftest import MODEL, Served, serving
-from tests.api.openai.responses.test_socket import ask, socket, until_last
 from tests.api.support.fake_engine import FakeEngine, whole_text
+from tests.api.support.sockets import ask, last_word, socket, until_last
 from tests.support.waiting import until
 
 FIELDS: dict[str, Any] = {"slo": {"ttft": "500ms", "tpot": 0.05}, "deadline": "60s"}
@@ -52,8 +52,7 @@ async def test_the_fields_come_to_the_engine(
 
 async def test_the_fields_come_over_a_socket(served: Served) -> None:
     async with socket(served) as ws:
-        await ask(ws, "Hello", **FIELDS)
-        assert (await until_last(ws))[-1]["type"] == "response.completed"
+        assert (await last_word(ws, "Hello", **FIELDS))["type"] == "response.completed"
     options = served.options
     assert (options.slo, options.deadline_s) == (Slo(ttft=0.5, tpot=0.05), 60.0)
 
@@ -123,11 +122,9 @@ async def test_what_is_away_for_a_moment_is_a_503(served: Served, stream: bool) 
 async def test_over_a_socket_both_end_the_response(served: Served) -> None:
     async with socket(served) as ws:
         for text, code in (("!expire", "deadline_exceeded"), ("!unmet", "slo_unmet")):
-            await ask(ws, text, deadline="1s")
-            last = (await until_last(ws))[-1]
+            last = await last_word(ws, text, deadline="1s")
             assert (last["type"], last["response"]["error"]["code"]) == ("response.failed", code)
-        await ask(ws, "Hello")
-        assert (await until_last(ws))[-1]["type"] == "response.completed"
+        assert (await last_word(ws, "Hello"))["type"] == "response.completed"
 
 
 async def test_what_became_of_promises_is_counted() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from websockets.asyncio.client import connect
 
 from draftwerk.api.openai.receipts.recording import RecordKeeper
 from draftwerk.api.shared.calls import Call, SentBody
@@ -20,8 +19,8 @@ from draftwerk_tools.loadtest.client.replay import Replay, ReplayError, read_log
 from draftwerk_tools.loadtest.client.target import Target
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine
+from tests.api.support.sockets import last_word, socket
 
-ENDS = ("response.completed", "response.incomplete")
 QUESTION = [{"role": "user", "content": "hi"}]
 ASKED: dict[str, tuple[str, dict[str, Any]]] = {
     "completion": ("/v1/completions", {"prompt": "hi there", "max_tokens": 9}),
@@ -99,12 +98,8 @@ async def test_requests_that_share_an_id_are_told_apart(served: Served, log: Pat
 
 
 async def test_a_response_over_a_socket_is_recorded(served: Served, log: Path) -> None:
-    async with connect(f"{served.url.replace('http', 'ws')}/v1/responses") as socket:
-        event = {"type": "response.create", "input": "hi", "max_output_tokens": 5}
-        await socket.send(msgspec.json.encode(event).decode())
-        async for message in socket:
-            if msgspec.json.decode(message)["type"] in ENDS:
-                break
+    async with socket(served) as ws:
+        assert "response" in await last_word(ws, "hi", max_output_tokens=5)
     [request] = read_log(lines_of(log))
     [found] = await Replay(Target.of(served.url)).run([request], lambda _: None)
     assert found.change is None

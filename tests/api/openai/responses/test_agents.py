@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from websockets.asyncio.client import connect
 
 from draftwerk.api.openai.responses.items.response_tools import (
     CustomInput,
@@ -22,6 +21,7 @@ from draftwerk.speculative.replies.formats import written
 from draftwerk.speculative.requests.client_prompts import Chat, ToolCall
 from tests.api.conftest import MODEL, Served
 from tests.api.support.agents import CALLS
+from tests.api.support.sockets import socket, until_last
 
 RECORDED = Path(__file__).parent / "recorded"
 CODEX: dict[str, Any] = json.loads((RECORDED / "codex_gpt5_001.json").read_text())
@@ -75,18 +75,16 @@ async def test_recorded_requests_are_served(agent: Served, name: str) -> None:
 
 
 async def test_codex_is_served_over_a_socket(agent: Served) -> None:
-    url = agent.url.replace("http", "ws") + "/v1/responses"
-    async with connect(url) as socket:
-        await socket.send(json.dumps({**FRAMES[0], "max_output_tokens": 9}))
-        failed = json.loads(await socket.recv())
+    frame = json.dumps({**FRAMES[0], "max_output_tokens": 9})
+    async with socket(agent) as ws:
+        await ws.send(frame)
+        failed = (await until_last(ws))[-1]
         assert failed["type"] == "response.failed"
         assert failed["response"]["error"]["code"] == "context_length_exceeded"
         with_room(agent)
-        await socket.send(json.dumps({**FRAMES[0], "max_output_tokens": 9}))
-        events = [json.loads(await socket.recv())]
-        while events[-1]["type"] not in ("response.completed", "response.incomplete"):
-            assert events[-1]["type"] not in ("error", "response.failed"), events[-1]
-            events.append(json.loads(await socket.recv()))
+        await ws.send(frame)
+        last = (await until_last(ws))[-1]
+        assert last["type"] in ("response.completed", "response.incomplete"), last
 
 
 async def test_a_call_in_a_namespace_is_named_back_and_goes_on(agent: Served) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from websockets.asyncio.client import connect
 
 from draftwerk.api.openai.responses.items.kept_items import KnownItems
 from draftwerk.api.openai.responses.kept import conversation_endpoints, histories
@@ -17,6 +16,7 @@ from draftwerk.api.shared.response_store import (
 )
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine
+from tests.api.support.sockets import last_word, socket
 
 REQUIRED = {
     "id", "object", "created_at", "completed_at", "status", "incomplete_details", "model",
@@ -211,27 +211,19 @@ async def test_a_compacted_conversation_is_gone_on_from(served: Served) -> None:
 
 
 async def test_a_socket_forgets_what_a_failed_turn_went_on_from(served: Served) -> None:
-    url = served.url.replace("http", "ws") + "/v1/responses"
     result = {"type": "function_call_output", "call_id": "none", "output": "x"}
-    async with connect(url) as socket:
+    async with socket(served) as ws:
 
-        async def created(**fields: Any) -> Any:
-            await socket.send(json.dumps({"type": "response.create", "store": False, **fields}))
-            while True:
-                event = json.loads(await socket.recv())
-                if event["type"] in ("response.completed", "response.incomplete"):
-                    return event["response"]["id"]
-                if event["type"] in ("error", "response.failed"):
-                    return event["error"]
+        async def created(asked: Any, before: str | None = None) -> Any:
+            last = await last_word(ws, asked, store=False, previous_response_id=before)
+            return last["error"] if last["type"] == "error" else last["response"]["id"]
 
-        first = await created(input="x")
-        again = await created(input="y", previous_response_id=first)
+        first = await created("x")
+        again = await created("y", first)
         assert again.startswith("resp_")
-        failed = await created(input=[result], previous_response_id=again)
-        assert failed["param"] == "input[0]"
-        gone = await created(input="z", previous_response_id=again)
-        assert gone["code"] == "previous_response_not_found"
-        assert (await created(input="z", previous_response_id=first)).startswith("resp_")
+        assert (await created([result], again))["param"] == "input[0]"
+        assert (await created("z", again))["code"] == "previous_response_not_found"
+        assert (await created("z", first)).startswith("resp_")
 
 
 async def test_only_a_background_response_is_cancelled(served: Served) -> None:

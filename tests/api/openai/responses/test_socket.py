@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from draftwerk.api.app.app import create_app
@@ -17,28 +17,11 @@ from draftwerk.speculative.requests.client_prompts import Chat
 from tests.api.conftest import MODEL, Served, serving, settings
 from tests.api.openai.responses.test_responses import ENDING, OPENING
 from tests.api.support.fake_engine import FakeEngine, whole_text
+from tests.api.support.sockets import LAST_WORDS, ask, last_word, socket, until_last
 from tests.support.waiting import DEADLINE_S, until
 
 GATE = "/"
 """Where no engine is there yet."""
-LAST_WORDS = ("response.completed", "response.incomplete", "response.failed", "error")
-
-
-def socket(served: Served, **options: Any) -> connect:
-    url = served.url.replace("http://", "ws://") + "/v1/responses"
-    return connect(url, compression=None, **options)
-
-
-async def ask(ws: ClientConnection, text: str, **fields: Any) -> None:
-    await ws.send(json.dumps({"type": "response.create", "input": text, **fields}))
-
-
-async def until_last(ws: ClientConnection) -> list[dict[str, Any]]:
-    """Return events up to a last word."""
-    events: list[dict[str, Any]] = []
-    while not events or events[-1]["type"] not in LAST_WORDS:
-        events.append(json.loads(await ws.recv()))
-    return events
 
 
 async def closed_with(ws: ClientConnection) -> int | None:
@@ -103,8 +86,7 @@ async def test_a_cancel_right_behind_its_response_is_not_lost(served: Served) ->
             assert [event["type"] for event in events[:4]] == OPENING
             assert events[-1]["type"] == "response.incomplete"
             assert events[-1]["response"]["status"] == "cancelled"
-            await ask(ws, "Hello", **name)
-            assert (await until_last(ws))[-1]["type"] == "response.completed"
+            assert (await last_word(ws, "Hello", **name))["type"] == "response.completed"
     assert served.state.outcomes["cancelled"] == 2
 
 
@@ -114,8 +96,7 @@ async def test_a_socket_refuses_not_to_stream(served: Served) -> None:
         (event,) = await until_last(ws)
         assert (event["status"], event["error"]["param"]) == (400, "stream")
         assert event["stream_id"] == "a"
-        await ask(ws, "Hello", stream=True)
-        assert (await until_last(ws))[-1]["type"] == "response.completed"
+        assert (await last_word(ws, "Hello", stream=True))["type"] == "response.completed"
 
 
 async def test_lanes_run_side_by_side_and_each_in_order() -> None:
@@ -176,15 +157,12 @@ async def test_a_response_may_be_cancelled_while_it_waits_for_admission() -> Non
 
 async def test_a_conversation_goes_on_from_an_earlier_response(served: Served) -> None:
     async with socket(served) as ws:
-        await ask(ws, "Hello", instructions="Be brief.")
-        first = (await until_last(ws))[-1]["response"]
-        await ask(ws, "Again", previous_response_id=first["id"])
-        await until_last(ws)
+        first = (await last_word(ws, "Hello", instructions="Be brief."))["response"]
+        await last_word(ws, "Again", previous_response_id=first["id"])
         prompt = served.talk
         assert [each.role for each in prompt.messages] == ["user", "assistant", "user"]
         assert prompt.messages[1].content == first["output"][0]["content"][0]["text"]
-        await ask(ws, "Again", previous_response_id="resp_unknown")
-        error = (await until_last(ws))[-1]
+        error = await last_word(ws, "Again", previous_response_id="resp_unknown")
         assert error["error"]["code"] == "previous_response_not_found"
 
 
@@ -197,24 +175,14 @@ async def test_the_best_hypothesis_so_far_comes_when_asked_for(served: Served) -
         assert [each["sequence_number"] for each in events] == list(range(len(events)))
         await ask(ws, "Hello", beam_width=2)
         assert not [each for each in await until_last(ws) if "hypothesis" in each["type"]]
-        await ask(ws, "Hello", include=["beam_hypotheses"])
-        assert (await until_last(ws))[-1]["error"]["param"] == "include"
-
-
-async def test_a_blended_response_says_what_is_approximate(served: Served) -> None:
-    async with socket(served) as ws:
-        await ask(ws, "Hello", documents=["A passage."], blend=True)
-        details = (await until_last(ws))[-1]["response"]["usage"]["input_tokens_details"]
-    assert details["blended_tokens"] == 48 and details["recomputed_share"] == 0.4
-    assert details["approximate"] is True
+        refused = await last_word(ws, "Hello", include=["beam_hypotheses"])
+        assert refused["error"]["param"] == "include"
 
 
 async def test_documents_are_of_one_response_alone(served: Served) -> None:
     async with socket(served) as ws:
-        await ask(ws, "Hello", documents=["A passage."], blend=True)
-        first = (await until_last(ws))[-1]["response"]["id"]
-        await ask(ws, "And then?", previous_response_id=first)
-        await until_last(ws)
+        first = await last_word(ws, "Hello", documents=["A passage."], blend=True)
+        await last_word(ws, "And then?", previous_response_id=first["response"]["id"])
     prompt, options = served.engine.submitted[-1]
     assert isinstance(prompt, Chat) and options.blend is None
     assert prompt.messages[0].content == "Hello"
@@ -246,8 +214,7 @@ async def test_a_bad_event_is_answered_and_never_closes(served: Served) -> None:
             assert answer["error"]["param"] == param, event
         await ws.send('{"type": "response.create", "x": ' + "[" * 200_000)
         assert json.loads(await ws.recv())["type"] == "error"
-        await ask(ws, "Hello")
-        assert (await until_last(ws))[-1]["type"] == "response.completed"
+        assert (await last_word(ws, "Hello"))["type"] == "response.completed"
 
 
 async def test_too_many_lanes_and_too_long_lanes_are_refused(served: Served) -> None:
@@ -353,12 +320,10 @@ async def test_a_full_server_sends_the_time_to_retry_and_at_last_closes() -> Non
             await ask(pest, "x")
         assert await closed_with(pest) == 1013
         for _ in range(REFUSALS_MAX + 1):
-            await ask(busy, "x", stream_id="another")
-            await until_last(busy)
+            await last_word(busy, "x", stream_id="another")
         await busy.close()
         await until(lambda: served.state.admission.places_used == 0)
-        await ask(patient, "Hello")
-        assert (await until_last(patient))[-1]["type"] == "response.completed"
+        assert (await last_word(patient, "Hello"))["type"] == "response.completed"
 
 
 @pytest.mark.parametrize("goes_on", [True, False])

@@ -1,18 +1,17 @@
 """Responses are kept for their API key: to be read, deleted and continued."""
 
-import json
 from typing import Any
 
 import openai
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from websockets.asyncio.client import connect
 
 from draftwerk.api.shared.response_store import KeptResponses, StoredResponse
 from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage
 from tests.api.conftest import MODEL, Served, serving
 from tests.api.support.fake_engine import END, FakeEngine, answer_tokens, prompt_text
+from tests.api.support.sockets import last_word, socket
 
 
 def answered(served: Served, at: int = -1) -> tuple[int, ...]:
@@ -135,19 +134,16 @@ async def test_a_socket_goes_on_from_what_a_post_made_and_the_other_way_round(
     served: Served,
 ) -> None:
     made = (await served.http.post("/v1/responses", json={"input": "Hello"})).json()["id"]
-    async with connect(served.url.replace("http", "ws") + "/v1/responses") as socket:
+    async with socket(served) as ws:
 
-        async def created(**fields: Any) -> dict[str, Any]:
-            await socket.send(json.dumps({"type": "response.create", **fields}))
-            while True:
-                event = json.loads(await socket.recv())
-                if event["type"] == "response.completed":
-                    return event["response"]
+        async def created(text: str, before: str, **fields: Any) -> Any:
+            last = await last_word(ws, text, previous_response_id=before, **fields)
+            return last["response"]
 
-        kept = await created(input="More", previous_response_id=made)
-        secret = await created(input="Still", previous_response_id=kept["id"], store=False)
+        kept = await created("More", made)
+        secret = await created("Still", kept["id"], store=False)
         assert (kept["store"], secret["store"]) == (True, False)
-        await created(input="And", previous_response_id=secret["id"], store=False)
+        assert (await created("And", secret["id"], store=False))["status"] == "completed"
     for response, status in ((kept, 200), (secret, 400)):
         body = {"input": "More", "previous_response_id": response["id"]}
         assert (await served.http.post("/v1/responses", json=body)).status_code == status
