@@ -26,6 +26,7 @@ from draftwerk.api.shared.ports import EngineClient, ServedModel
 from draftwerk.api.shared.state import ServerState
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.client_prompts import Chat
+from draftwerk.speculative.requests.fim import FimTokens
 from draftwerk_tools.loadtest.server.launcher import free_port
 from tests.api.support.agents import CALLS, THINKING
 from tests.api.support.fake_engine import ByteText, FakeEngine
@@ -38,6 +39,16 @@ from tests.api.support.through_serve import OtherProcess, ServeHost, serve_host
 from tests.support.waiting import DEADLINE_S, until
 
 MODEL = "fake-model"
+HELLO = [{"role": "user", "content": "Hello"}]
+BODIES: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": HELLO},
+    "/v1/completions": {"prompt": "Hello"},
+    "/v1/responses": {"input": "Hello"},
+    "/v1/messages": {"messages": HELLO, "max_tokens": 90},
+    "/api/chat": {"messages": HELLO, "stream": False},
+    "/api/generate": {"prompt": "Hello", "stream": False},
+}
+"""What each protocol needs beside the model's name."""
 CARD = ServedModel(
     name=MODEL,
     context_max=4096,
@@ -232,4 +243,19 @@ def agent(served: Served) -> Served:
     served.state.model = msgspec.structs.replace(
         served.state.model, calls=CALLS, reasoning=THINKING, variables=("enable_thinking",)
     )
+    return served
+
+
+@pytest.fixture
+def coder(served: Served) -> Served:
+    """A server whose model has tokens around a gap."""
+    gap = FimTokens(before=1, after=2, middle=3, ends=(4, 5), repository=6, file=7)
+    served.state.model = msgspec.structs.replace(served.state.model, fim=gap)
+    return served
+
+
+@pytest.fixture
+def exact(served: Served) -> Served:
+    """A server whose texts are the same on every machine."""
+    served.state.model = msgspec.structs.replace(served.state.model, exact=True, fingerprint="fp_1")
     return served

@@ -18,14 +18,13 @@ from draftwerk.api.app.model_states import NoEngine, ShelfStates
 from draftwerk.api.cli.banner import banner
 from draftwerk.api.shared.ports import RunningServer, ServedModel, ShelvedModel, ShelvedModels
 from draftwerk.api.shared.state import ServerState
-from tests.api.conftest import CARD, hosting, settings
+from tests.api.conftest import BODIES, CARD, HELLO, hosting, settings
 from tests.api.support.fake_engine import ByteText, FakeEngine
 from tests.api.support.fake_replicas import DOOR
 from tests.support.waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.skipif(bool(DOOR), reason="a door to replicas has one model")
 
-HELLO = [{"role": "user", "content": "Hello"}]
 NAMES = ("a", "b", "c")
 LOAD_S = 0.05
 
@@ -102,16 +101,6 @@ async def several(**fields: Any) -> AsyncGenerator[SeveralServed, None]:
         startup.app = create_app(state, models=states)
         served = SeveralServed(states, http)
         yield served
-
-
-BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": HELLO},
-    "/v1/completions": {"prompt": "Hello"},
-    "/v1/responses": {"input": "Hello"},
-    "/v1/messages": {"messages": HELLO, "max_tokens": 9},
-    "/api/chat": {"messages": HELLO, "stream": False},
-    "/api/generate": {"prompt": "Hello", "stream": False},
-}
 
 
 async def test_every_protocol_has_its_request_answered_by_the_model_that_it_names() -> None:

@@ -44,7 +44,7 @@ async def reply_to(
 
 
 @pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("given", [None, "mine_1.x", "a b"])
+@pytest.mark.parametrize("given", [None, "mine_1.x", "a b", "x" * 129])
 async def test_every_reply_has_the_id_that_the_log_has(start: str, given: str | None) -> None:
     told, ids = await ids_of(start, given, proxy_gives_ids=False)
     assert ids == [told] and (told == given) == (given == "mine_1.x")

@@ -10,7 +10,7 @@ from msgspec import structs
 from draftwerk.machine.version import __version__
 from draftwerk.speculative.replies.formats import written
 from draftwerk.speculative.requests.client_prompts import ChatMessage, ToolCall
-from tests.api.conftest import MODEL, Served
+from tests.api.conftest import HELLO, MODEL, Served
 from tests.api.support.agents import CALLS
 from tests.api.support.fake_engine import whole_text
 
@@ -22,7 +22,6 @@ TOOLS: list[Any] = [
 CALL = written(CALLS, [("weather", {"city": 'Köln "x"'}), ("time_of", {"city": "b"})])
 ALL = "<think>\nHm.\n</think>\n\nSo:\n" + CALL
 NAMES_CALLED = [("weather", {"city": 'Köln "x"'}), ("time_of", {"city": "b"})]
-HELLO = [{"role": "user", "content": "Hello"}]
 
 
 def ask(text: str) -> list[Any]:

@@ -1,8 +1,5 @@
 """`/v1/completions` over a real socket."""
 
-from collections.abc import Generator
-
-import msgspec
 import pytest
 from msgspec import structs
 
@@ -15,7 +12,6 @@ from draftwerk.api.openai.replies import PromptLogprob
 from draftwerk.api.responses.serializer import GatheredChoice, ReplyMetadata
 from draftwerk.api.shared.usage import RequestMetrics, Usage
 from draftwerk.speculative.request import Options
-from draftwerk.speculative.requests.fim import FimTokens
 from draftwerk.speculative.sampling import Sampling
 from tests.api.conftest import MODEL, Served
 from tests.api.openai.test_chat import events
@@ -111,18 +107,6 @@ async def test_what_cannot_be_obeyed_is_refused_by_name(
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
 
-BEFORE, AFTER, MIDDLE, PAD = 1, 2, 3, 4
-
-
-@pytest.fixture
-def coder(served: Served) -> Generator[Served]:
-    card = served.state.model
-    middle = FimTokens(BEFORE, AFTER, MIDDLE, ends=(PAD,))
-    served.state.model = msgspec.structs.replace(card, fim=middle)
-    yield served
-    served.state.model = card
-
-
 async def test_what_stands_between_two_texts_is_asked_for(coder: Served) -> None:
     reply = await coder.openai.completions.create(
         model=MODEL, prompt="def f(x):\n", suffix="\n    return y\n", max_tokens=9
@@ -130,8 +114,8 @@ async def test_what_stands_between_two_texts_is_asked_for(coder: Served) -> None
     assert reply.choices[0].text
     prompt, options = coder.engine.submitted[-1]
     text = b"def f(x):\n", b"\n    return y\n"
-    assert prompt == (BEFORE, *text[0], AFTER, *text[1], MIDDLE)
-    assert options.stop_token_ids == (PAD,)
+    assert prompt == (1, *text[0], 2, *text[1], 3)
+    assert options.stop_token_ids == (4, 5)
     await coder.openai.completions.create(model=MODEL, prompt="x", suffix="", max_tokens=3)
     assert coder.engine.submitted[-1][0] == "x", "an empty one is none"
 

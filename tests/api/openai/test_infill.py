@@ -1,18 +1,14 @@
 """`/infill`, as editors send it: recorded requests of llama.vscode, llama.vim and others."""
 
 import json
-from collections.abc import Generator
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
 
-from draftwerk.speculative.requests.fim import FimTokens
 from tests.api.conftest import MODEL, Served
 from tests.api.support.fake_engine import END, whole_text
 
-TOKENS = FimTokens(before=1, after=2, middle=3, ends=(4, 5), repository=6, file=7)
 LLAMA_VSCODE: dict[str, Any] = {
     "input_prefix": "def add(a, b):\n",
     "input_suffix": "\n\nprint(add(1, 2))\n",
@@ -52,14 +48,6 @@ LLM_NVIM: dict[str, Any] = {
     "options": {"num_predict": 30, "temperature": 0.2, "top_p": 0.95},
 }
 """What llm.nvim and other plugins for Ollama send to `/api/generate`."""
-
-
-@pytest.fixture
-def coder(served: Served) -> Generator[Served]:
-    card = served.state.model
-    served.state.model = msgspec.structs.replace(card, fim=TOKENS)
-    yield served
-    served.state.model = card
 
 
 async def infill(served: Served, body: dict[str, Any], **fields: Any) -> httpx.Response:
@@ -146,8 +134,10 @@ async def test_what_is_not_obeyed_is_refused(
 
 async def test_a_model_without_the_tokens_says_so(served: Served) -> None:
     reply = await infill(served, LLAMA_VIM)
-    assert reply.status_code == 400
-    assert "vocabulary has no tokens" in reply.json()["error"]["message"]
+    error = reply.json()["error"]
+    assert (reply.status_code, error["param"]) == (400, "input_suffix")
+    assert "`input_suffix` is not supported" in error["message"]
+    assert "vocabulary has no tokens" in error["message"]
 
 
 async def test_clients_of_completions_and_of_ollama(coder: Served) -> None:

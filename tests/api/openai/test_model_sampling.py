@@ -9,25 +9,16 @@ from draftwerk.api.cli.banner import banner
 from draftwerk.python_api.requests import call_of
 from draftwerk.python_api.sampling_params import SamplingParams
 from draftwerk.speculative.parameters.defaults import SamplingDefaults
-from tests.api.conftest import CARD, MODEL, Served
+from tests.api.conftest import BODIES, CARD, HELLO, MODEL, Served
 
 OWN = SamplingDefaults(temperature=0.3, top_p=0.8, top_k=20, min_p=0.05, repetition_penalty=1.125)
 CARDED = replace(CARD, sampling=OWN, sampling_source="its model card")
-MESSAGES = [{"role": "user", "content": "Hello"}]
-PATHS: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": MESSAGES},
-    "/v1/completions": {"prompt": "Hello"},
-    "/v1/responses": {"input": "Hello"},
-    "/v1/messages": {"messages": MESSAGES, "max_tokens": 8},
-    "/api/chat": {"messages": MESSAGES, "stream": False},
-    "/api/generate": {"prompt": "Hello", "stream": False},
-}
 
 
 async def drawn(served: Served, path: str, **said: Any) -> SamplingDefaults:
     """Send a request; return how its tokens were drawn."""
     fields = {"options": said} if path.startswith("/api/") else said
-    reply = await served.http.post(path, json={"model": MODEL, **PATHS[path], **fields})
+    reply = await served.http.post(path, json={"model": MODEL, **BODIES[path], **fields})
     assert reply.status_code == 200, reply.text
     return drawn_of(served.options.sampling)
 
@@ -38,7 +29,7 @@ def drawn_of(sampling: Any) -> SamplingDefaults:
     )
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", BODIES)
 async def test_a_request_takes_the_models_own_but_for_what_it_says(
     served: Served, path: str
 ) -> None:
@@ -69,14 +60,14 @@ async def test_a_model_that_says_nothing_leaves_the_distribution_as_it_is(served
 
 
 def test_the_python_api_takes_them_too() -> None:
-    for prompt in ("Hello", MESSAGES):
+    for prompt in ("Hello", HELLO):
         call = call_of(prompt, None, CARDED, lambda: 1)
         assert drawn_of(call.options.sampling) == OWN
         call = call_of(prompt, SamplingParams(top_k=-1), CARDED, lambda: 1)
         assert drawn_of(call.options.sampling) == replace(OWN, top_k=0)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", BODIES)
 async def test_tokens_that_the_makers_bar_are_in_no_text(served: Served, path: str) -> None:
     served.state.model = replace(CARDED, suppressed=(3, 5))
     await drawn(served, path)

@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.api.conftest import MODEL, Served, serving
+from tests.api.conftest import HELLO, MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine, whole_text
 
-HELLO = [{"role": "user", "content": "Hello"}]
 HINTS: list[tuple[str, dict[str, Any]]] = [
     ("chat/completions", {"metadata": {"run": "7"}, "store": True}),
     ("chat/completions", {"store": False, "metadata": {}}),

@@ -32,7 +32,7 @@ from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.api.requests.field_rows import NEUTRAL, OTHERS, knows, no_effect
 from draftwerk.speculative.sampling import Grammar
-from tests.api.conftest import MODEL, Served
+from tests.api.conftest import BODIES, MODEL, Served
 from tests.api.support.client_types import fields_without_row
 
 CLIENTS: list[tuple[Any, type[Struct]]] = [
@@ -55,15 +55,6 @@ CLIENTS: list[tuple[Any, type[Struct]]] = [
     (ollama_types.ShowRequest, ShowBody),
 ]
 """What official clients can send, and what checks it."""
-HELLO = [{"role": "user", "content": "Hello"}]
-BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": HELLO},
-    "/v1/completions": {"prompt": "Hello"},
-    "/v1/responses": {"input": "Hello"},
-    "/v1/messages": {"model": MODEL, "messages": HELLO, "max_tokens": 90},
-    "/api/chat": {"model": MODEL, "messages": HELLO, "stream": False},
-    "/api/generate": {"model": MODEL, "prompt": "Hello", "stream": False},
-}
 FIELDS = [*OTHERS]
 TOKEN_IDS = ("return_token_ids", "return_tokens_as_token_ids", "logprob_token_ids")
 OBEYED_HERE = {
@@ -76,7 +67,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "null"}}}
 
 
 async def post(served: Served, path: str, **fields: Any) -> Any:
-    body = {**BODIES[path], "seed": 5, **fields}
+    body = {"model": MODEL, **BODIES[path], "seed": 5, **fields}
     if path.startswith("/api"):
         body["options"] = {"seed": body.pop("seed")}
     return await served.http.post(path, json=body)

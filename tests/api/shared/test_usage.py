@@ -6,24 +6,15 @@ import msgspec
 import pytest
 
 from draftwerk.settings.approximations import AppliedApproximation
-from tests.api.conftest import CARD, MODEL, Served
+from tests.api.conftest import BODIES, CARD, MODEL, Served
 
-HELLO = [{"role": "user", "content": "Hello"}]
 INT8 = {"name": "kv-int8", "parameters": {}}
-ASKED: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": HELLO},
-    "/v1/completions": {"prompt": "Hello"},
-    "/v1/responses": {"input": "Hello"},
-    "/v1/messages": {"messages": HELLO, "max_tokens": 8},
-    "/api/chat": {"messages": HELLO, "stream": False},
-    "/api/generate": {"prompt": "Hello", "stream": False},
-}
 
 
-@pytest.mark.parametrize("path", ASKED)
+@pytest.mark.parametrize("path", BODIES)
 async def test_a_reply_names_what_it_was_computed_with(served: Served, path: str) -> None:
     async def usage() -> dict[str, Any]:
-        reply = (await served.http.post(path, json={"model": MODEL, **ASKED[path]})).json()
+        reply = (await served.http.post(path, json={"model": MODEL, **BODIES[path]})).json()
         return reply.get("usage", reply)
 
     assert "approximations" not in await usage()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from draftwerk.api.shared.ports import ServedAdapter
 from draftwerk.speculative.requests.client_prompts import QueryPair
 from draftwerk.speculative.requests.pooling import PoolingParams, RerankForm, VectorForm
-from tests.api.conftest import MODEL, Served
+from tests.api.conftest import BODIES, MODEL, Served
 from tests.api.support.fake_engine import WIDTH, states_of
 from tests.support.waiting import until
 
@@ -252,22 +252,13 @@ async def test_other_servers_bodies_are_refused_by_name(
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, field)
 
 
-TEXTS = {
-    "/v1/completions": {"prompt": "a"},
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
-    "/v1/responses": {"input": "a"},
-    "/v1/messages": {"max_tokens": 3, "messages": [{"role": "user", "content": "a"}]},
-    "/api/generate": {"prompt": "a"},
-    "/v1/rerank": {"query": "Which?", "documents": ["a"]},
-}
-
-
 async def test_a_model_whose_tokens_see_all_makes_vectors_alone(embedder: Served) -> None:
     model = embedder.state.model
     whole = replace(model, vectors=replace(model.vectors, sees_all=True))
     assert "completion" in model.capabilities and whole.capabilities == ("embedding",)
     embedder.state.model = whole
-    for path, body in TEXTS.items():
+    ranking = {"/v1/rerank": {"query": "Which?", "documents": ["a"]}}
+    for path, body in (BODIES | ranking).items():
         reply = await embedder.http.post(path, json={"model": MODEL, **body})
         assert reply.status_code == 400 and "vectors of texts alone" in reply.text, path
     assert (await embed(embedder, "a")).status_code == 200

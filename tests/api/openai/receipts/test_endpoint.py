@@ -1,10 +1,8 @@
 """`receipt` and `/v1/verify` over a real socket and the fake engine."""
 
 import json
-from collections.abc import Generator
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.api.conftest import Served
@@ -24,14 +22,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "response": ("/v1/responses", {"input": "hi", "receipt": True}),
     "streamed response": ("/v1/responses", {"input": "hi", "receipt": True, "stream": True}),
 }
-
-
-@pytest.fixture
-def exact(served: Served) -> Generator[Served]:
-    card = served.state.model
-    served.state.model = msgspec.structs.replace(card, exact=True, fingerprint="fp_1")
-    yield served
-    served.state.model = card
 
 
 async def receipt_of(served: Served, path: str, body: dict[str, Any]) -> dict[str, Any]:

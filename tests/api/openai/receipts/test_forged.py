@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Generator
 from copy import deepcopy
 from typing import Any
 
@@ -20,14 +19,6 @@ from tests.api.http.test_disconnect import send_request
 from tests.api.support.fake_engine import ByteText, FakeEngine
 from tests.support.forged_receipts import BODY, FORGERIES, Json, resealed
 from tests.support.waiting import until
-
-
-@pytest.fixture
-def exact(served: Served) -> Generator[Served]:
-    card = served.state.model
-    served.state.model = msgspec.structs.replace(card, exact=True, fingerprint="fp_1")
-    yield served
-    served.state.model = card
 
 
 async def issued(served: Served, **fields: Any) -> Json:

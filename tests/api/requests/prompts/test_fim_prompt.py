@@ -3,10 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from draftwerk.api.requests.prompts.fim_prompt import Fim, fim_prompt
-from draftwerk.api.shared.errors import ApiError
 from draftwerk.speculative.requests.fim import FimTokens
 
 TOKENS = FimTokens(before=1000, after=1001, middle=1002, file=1003)
@@ -32,9 +29,3 @@ async def test_parts_stand_between_their_tokens() -> None:
 async def test_other_files_come_first_by_their_names() -> None:
     found = await fim_prompt(state(TOKENS), Fim(before="a", after="b", files=(("n", "t"),)), "x")
     assert found[:5] == (7, 1003, *b"n\nt") and found[-4:] == (97, 1001, 98, 1002)
-
-
-async def test_without_such_tokens_the_field_is_refused() -> None:
-    with pytest.raises(ApiError, match="`input_suffix` is not supported") as error:
-        await fim_prompt(state(None), Fim(before="a", after="b"), "input_suffix")
-    assert error.value.param == "input_suffix"

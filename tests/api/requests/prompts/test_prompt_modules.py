@@ -13,19 +13,11 @@ from draftwerk.api.requests.prompts.prompt_modules import keep, with_modules
 from draftwerk.api.requests.segments_schema import GivenDocument
 from draftwerk.api.shared.errors import ApiError
 from draftwerk.speculative.requests.client_prompts import Chat, Passages
-from tests.api.conftest import MODEL, Served
+from tests.api.conftest import BODIES, MODEL, Served
 
 TERMS = "Offers to {customer} end after {days} days."
 TURN = [{"role": "user", "content": "Why?"}]
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": TURN, "max_tokens": 4},
-    "/v1/completions": {"prompt": "Why?", "max_tokens": 4},
-    "/v1/responses": {"input": "Why?", "max_output_tokens": 4},
-    "/v1/messages": {"messages": TURN, "max_tokens": 4},
-    "/api/chat": {"messages": TURN, "options": {"num_predict": 4}, "stream": False},
-    "/api/generate": {"prompt": "Why?", "options": {"num_predict": 4}, "stream": False},
-}
-BODIES = pytest.mark.parametrize("path", PROTOCOLS)
+protocols = pytest.mark.parametrize("path", BODIES)
 
 
 def referring(**parameters: str) -> dict[str, Any]:
@@ -33,10 +25,10 @@ def referring(**parameters: str) -> dict[str, Any]:
 
 
 async def sent(served: Served, path: str, **more: Any) -> httpx.Response:
-    return await served.http.post(path, json={"model": MODEL, **PROTOCOLS[path], **more})
+    return await served.http.post(path, json={"model": MODEL, **BODIES[path], **more})
 
 
-@BODIES
+@protocols
 async def test_a_module_is_named_once_and_blended_later(served: Served, path: str) -> None:
     first = await sent(served, path, modules={"terms": TERMS})
     assert first.status_code == 200, first.text
@@ -44,15 +36,15 @@ async def test_a_module_is_named_once_and_blended_later(served: Served, path: st
     assert second.status_code == 200, second.text
     prompt, options = served.engine.submitted[-1]
     if isinstance(prompt, Passages):
-        assert prompt == Passages(("Offers to Ada end after 30 days.",), "Why?")
+        assert prompt == Passages(("Offers to Ada end after 30 days.",), "Hello")
     else:
         assert isinstance(prompt, Chat)
-        assert prompt.messages[-1].content == "Offers to Ada end after 30 days.\n\nWhy?"
+        assert prompt.messages[-1].content == "Offers to Ada end after 30 days.\n\nHello"
         assert prompt.messages[-1].segments == ((0, 32),)
     assert options.blend is not None
 
 
-@BODIES
+@protocols
 async def test_what_has_no_module_or_no_place_is_refused_by_name(served: Served, path: str) -> None:
     unknown = await sent(served, path, documents=[{"module": "none"}])
     assert unknown.status_code == 400 and "documents[0].module" in unknown.text
