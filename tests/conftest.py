@@ -103,7 +103,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(mark)
     if hasattr(config, "workerinput"):
         places = in_turn({item.path: marks[item] for item in items})
-        items.sort(key=lambda item: places[item.path])
+        items.sort(key=lambda item: (places[item.path], item.path))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Have each worker read folders from another place on: what one has compiled, others load."""
+    report = yield
+    worker = getattr(collector.config, "workerinput", None)
+    if worker and isinstance(collector, pytest.Directory):
+        number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+        first = len(report.result) * number // count
+        report.result = [*report.result[first:], *report.result[:first]]
+    return report
 
 
 def pytest_configure(config: pytest.Config) -> None:
