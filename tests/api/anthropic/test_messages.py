@@ -64,38 +64,6 @@ async def test_a_message_has_a_block_for_each_part(agent: Served) -> None:
     assert (reply["stop_reason"], reply["stop_sequence"]) == ("tool_use", None)
 
 
-async def test_a_streamed_message_is_the_same(agent: Served) -> None:
-    events = await streamed(agent, messages=ask(ALL), tools=TOOLS)
-    assert [each["type"] for each in (events[0], *events[-2:])] == [
-        "message_start",
-        "message_delta",
-        "message_stop",
-    ]
-    blocks: list[Any] = []
-    is_open = False
-    for event in events[1:-2]:
-        assert event["index"] == len(blocks) - (event["type"] != "content_block_start")
-        match event["type"]:
-            case "content_block_start":
-                assert not is_open
-                blocks.append({**event["content_block"], "json": ""})
-                is_open = True
-            case "content_block_delta":
-                (kind, name) = event["delta"]["type"], blocks[-1]["type"]
-                field = {"text_delta": "text", "thinking_delta": "thinking"}.get(kind, "json")
-                assert is_open and (field == name or (field, name) == ("json", "tool_use"))
-                key = "partial_json" if field == "json" else field
-                blocks[-1][field] += event["delta"][key]
-            case _:
-                is_open = False
-    assert not is_open
-    for block in blocks:
-        block["input"] = json.loads(block["json"] or "{}")
-    assert plain(blocks) == CONTENT
-    assert events[-2]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
-    assert events[-2]["usage"]["output_tokens"] > 0
-
-
 async def test_a_stream_begins_with_the_number_of_the_prompts_tokens(served: Served) -> None:
     events = await streamed(served)
     asked = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}

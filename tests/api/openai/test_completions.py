@@ -29,16 +29,6 @@ async def test_several_prompts_and_choices_come_in_order(served: Served) -> None
     assert reply["usage"]["completion_tokens"] == 36
 
 
-async def test_several_prompts_stream_with_running_indices(served: Served) -> None:
-    reply = await served.complete(["one", "two"], n=2, seed=4, max_tokens=9, stream=True)
-    texts = [""] * 4
-    for event in events(reply.text):
-        for choice in event["choices"]:
-            texts[choice["index"]] += choice["text"]
-    whole = (await served.complete(["one", "two"], n=2, seed=4, max_tokens=9)).json()
-    assert texts == [choice["text"] for choice in whole["choices"]]
-
-
 @pytest.mark.parametrize("prompt", [[104, 105], [[104, 105]], "hi", ["hi"]])
 async def test_token_ids_are_as_good_as_text(served: Served, prompt: object) -> None:
     reply = (await served.complete(prompt, seed=4)).json()

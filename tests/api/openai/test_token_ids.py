@@ -44,6 +44,7 @@ async def test_each_completion_has_the_ids_of_its_own_prompt(served: Served) -> 
     for index, choice in enumerate(whole["choices"]):
         parts = [part for each in streamed for part in each["choices"] if part["index"] == index]
         assert [token for part in parts for token in part["token_ids"]] == choice["token_ids"]
+        assert "".join(part["text"] for part in parts) == choice["text"]
         told = [part["prompt_token_ids"] for part in parts if "prompt_token_ids" in part]
         assert told == [choice["prompt_token_ids"]]
 

@@ -93,28 +93,6 @@ def test_completions_have_documents_before_their_prompt() -> None:
     )
 
 
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"blend": True}, "blend"),
-    (
-        {
-            "documents": ["One."],
-            "blend": {"rule": "head"},
-            "messages": [{"role": "user", "content": TEXT}],
-        },
-        "messages[0].content[1].blend",
-    ),
-    ({"documents": ["One.", {"text": "Two.", "title": "T"}]}, "documents[1].title"),
-    ({"documents": ["One."], "messages": [{"role": "system", "content": "x"}]}, "documents"),
-]
-
-
-@pytest.mark.parametrize(("body", "field"), REFUSED)
-def test_what_makes_no_sense_is_refused(body: dict[str, Any], field: str) -> None:
-    with pytest.raises(ApiError) as refusal:
-        chat(body)
-    assert refusal.value.param == field
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -162,26 +140,29 @@ def test_a_marked_part_of_an_input_is_a_segment_where_it_stands() -> None:
     assert options.blend == Blend((), "hkvd", 0.15)
 
 
-RESPONSES_REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"blend": True}, "blend"),
+MARKED = {"role": "user", "content": TEXT}
+SYSTEM = {"role": "system", "content": "x"}
+BY_HEAD: dict[str, Any] = {"documents": ["One."], "blend": {"rule": "head"}}
+REFUSED: list[tuple[Any, dict[str, Any], str]] = [
+    (chat, {"blend": True}, "blend"),
+    (chat, {**BY_HEAD, "messages": [MARKED]}, "messages[0].content[1].blend"),
+    (chat, {"documents": ["One.", {"text": "Two.", "title": "T"}]}, "documents[1].title"),
+    (chat, {"documents": ["One."], "messages": [SYSTEM]}, "documents"),
+    (respond, {"blend": True}, "blend"),
+    (respond, {**BY_HEAD, "input": [MARKED]}, "input[0].content[1].blend"),
     (
-        {
-            "documents": ["One."],
-            "blend": {"rule": "head"},
-            "input": [{"role": "user", "content": TEXT}],
-        },
-        "input[0].content[1].blend",
-    ),
-    (
+        respond,
         {"input": [{"type": "reasoning", "content": [*TEXT[1:]]}]},
         "input[0].content[0].blend",
     ),
-    ({"documents": ["One."], "input": [{"role": "system", "content": "x"}]}, "documents"),
+    (respond, {"documents": ["One."], "input": [SYSTEM]}, "documents"),
 ]
 
 
-@pytest.mark.parametrize(("body", "field"), RESPONSES_REFUSED)
-def test_responses_refuse_by_the_same_rules(body: dict[str, Any], field: str) -> None:
+@pytest.mark.parametrize(("ask", "body", "field"), REFUSED)
+def test_chat_and_responses_refuse_by_the_same_rules(
+    ask: Any, body: dict[str, Any], field: str
+) -> None:
     with pytest.raises(ApiError) as refusal:
-        respond(body)
+        ask(body)
     assert refusal.value.param == field

@@ -72,14 +72,19 @@ def completion_of(chunks: list[Any]) -> Any:
 def message_of(chunks: list[Any]) -> Any:
     """What Anthropic's own client makes of the events."""
     blocks: list[Any] = []
-    for event in chunks:
+    stopped = 0
+    for event in chunks[1:-2]:
         if event["type"] == "content_block_start":
+            assert stopped == len(blocks)
             blocks.append({**event["content_block"], "json": ""})
-        elif event["type"] == "content_block_delta":
+        assert event["index"] == len(blocks) - 1
+        stopped += event["type"] == "content_block_stop"
+        if event["type"] == "content_block_delta":
             delta = dict(event["delta"])
             kind = delta.pop("type").removesuffix("_delta")
             ((_, text),) = delta.items()
             blocks[-1]["json" if kind == "input_json" else kind] += text
+    assert stopped == len(blocks)
     for block in blocks:
         data = block.pop("json")
         if data:

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import httpx
-import openai
 import pytest
 from msgspec.structs import replace
 
@@ -186,11 +185,6 @@ async def test_an_instruction_without_a_place_is_refused(embedder: Served) -> No
     embedder.state.model = replace(model, rerank=replace(FORM, instruction=""))
     reply = await rerank(embedder, instruction="Judge.")
     assert reply.json()["error"]["param"] == "instruction"
-
-
-async def test_the_stock_clients_errors_are_its_own(embedder: Served) -> None:
-    with pytest.raises(openai.BadRequestError):
-        await embedder.openai.embeddings.create(model=MODEL, input="a", dimensions=WIDTH + 1)
 
 
 async def test_an_adapter_is_named_behind_the_model(embedder: Served) -> None:

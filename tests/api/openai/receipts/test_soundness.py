@@ -55,17 +55,11 @@ def test_what_was_issued_is_sound_and_says_what_was_asked() -> None:
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_a_changed_token_is_named(place: int) -> None:
+@pytest.mark.parametrize(("kind", "wrong"), [("tokens", 0), ("chain", "0" * 16)])
+def test_a_changed_token_or_link_is_named(kind: str, wrong: Any, place: int) -> None:
     made = deepcopy(PLAIN)
-    made["choices"][0]["tokens"][place] += 1
-    assert verdict(made) == f"choices[0].tokens[{place}]"
-
-
-@pytest.mark.parametrize("place", range(4))
-def test_a_changed_link_is_named(place: int) -> None:
-    made = deepcopy(PLAIN)
-    made["choices"][0]["chain"][place] = "0" * 16
-    assert verdict(made) == f"choices[0].chain[{place}]"
+    made["choices"][0][kind][place] = wrong
+    assert verdict(made) == f"choices[0].{kind}[{place}]"
 
 
 def test_the_last_link_and_the_last_token_cannot_be_told_apart() -> None:

@@ -67,19 +67,6 @@ async def test_a_limit_makes_it_incomplete(served: Served) -> None:
     assert response.usage.output_tokens == 3
 
 
-async def test_earlier_output_may_be_sent_back(served: Served) -> None:
-    first = await served.openai.responses.create(model=MODEL, input="Hello")
-    items: list[Any] = [
-        {"role": "user", "content": "Hello"},
-        *first.output,
-        {"role": "user", "content": [{"type": "input_text", "text": "Again"}]},
-    ]
-    await served.openai.responses.create(model=MODEL, input=items)
-    prompt = served.talk
-    assert [message.role for message in prompt.messages] == ["user", "assistant", "user"]
-    assert prompt.messages[1].content == first.output_text
-
-
 async def test_logprobs_and_origins_come_when_included(served: Served) -> None:
     include: Any = ["message.output_text.logprobs", "token_origins"]
     response = await served.openai.responses.create(

@@ -155,17 +155,6 @@ async def test_a_response_may_be_cancelled_while_it_waits_for_admission() -> Non
         assert served.engine.entered == 1
 
 
-async def test_a_conversation_goes_on_from_an_earlier_response(served: Served) -> None:
-    async with socket(served) as ws:
-        first = (await last_word(ws, "Hello", instructions="Be brief."))["response"]
-        await last_word(ws, "Again", previous_response_id=first["id"])
-        prompt = served.talk
-        assert [each.role for each in prompt.messages] == ["user", "assistant", "user"]
-        assert prompt.messages[1].content == first["output"][0]["content"][0]["text"]
-        error = await last_word(ws, "Again", previous_response_id="resp_unknown")
-        assert error["error"]["code"] == "previous_response_not_found"
-
-
 async def test_the_best_hypothesis_so_far_comes_when_asked_for(served: Served) -> None:
     async with socket(served) as ws:
         await ask(ws, "Hello", beam_width=2, include=["beam_hypotheses"])
