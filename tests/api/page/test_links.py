@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from tests.api.conftest import Served, serving
+from tests.api.page.conftest import IDLE, KNOWN, ask
 from tests.api.page.looks import Look, check_look, in_every_look, show_as
-from tests.api.page.test_page import CATCH_COPY, IDLE, set_field
-from tests.api.page.test_talk import KNOWN, ask, click, shown
+from tests.api.page.test_page import CATCH_COPY, set_field
+from tests.api.page.test_talk import click, shown
 from tests.api.support import browser
 from tests.api.support.browser import Page
 from tests.api.support.fake_engine import FakeEngine
@@ -69,48 +70,48 @@ async def two_turns(page: Page) -> None:
 
 
 @in_every_look
-async def test_a_link_holds_the_answer_and_it_is_verified(chromium: int, look: Look) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await two_turns(page)
-        texts, link = await shown(page, "#talk .words"), await shared(page)
-        prompt, options = served.engine.submitted[-1]
-        async with followed(chromium, served, link) as other:
-            await show_as(other, look)
-            await other.until("!!document.querySelector('.verify')")
-            assert await shown(other, ".bubble") == ["First", "Second <b>"]
-            assert await shown(other, "#talk .words") == texts
-            seed = options.sampling.seed
-            said = f"shared with you · fake-model · seed {seed} · temperature 0.5 · max tokens 60"
-            assert await other.run(FOOT) == f"{said} · a system prompt"
-            assert await verdict(other) == "verified: this server computes the same text"
-            again, drafted = served.engine.submitted[-1]
-            plain = msgspec.structs.replace(options.sampling, logprobs=-1)
-            assert (again, drafted.sampling) == (prompt, plain)
-            assert drafted.speculation.prediction, "the text is its own draft"
-            await check_look(other, ".foot.verified", "button.verify")
-            await other.call("Page.reload")
-            await other.until(f"document.readyState === 'complete' && {KNOWN}")
-            await other.until("!!document.querySelector('.verify')")
-            await other.run("localStorage.clear()")
+async def test_a_link_holds_the_answer_and_it_is_verified(
+    chromium: int, served: Served, page: Page, look: Look
+) -> None:
+    await two_turns(page)
+    texts, link = await shown(page, "#talk .words"), await shared(page)
+    prompt, options = served.engine.submitted[-1]
+    async with followed(chromium, served, link) as other:
+        await show_as(other, look)
+        await other.until("!!document.querySelector('.verify')")
+        assert await shown(other, ".bubble") == ["First", "Second <b>"]
+        assert await shown(other, "#talk .words") == texts
+        seed = options.sampling.seed
+        said = f"shared with you · fake-model · seed {seed} · temperature 0.5 · max tokens 60"
+        assert await other.run(FOOT) == f"{said} · a system prompt"
+        assert await verdict(other) == "verified: this server computes the same text"
+        again, drafted = served.engine.submitted[-1]
+        plain = msgspec.structs.replace(options.sampling, logprobs=-1)
+        assert (again, drafted.sampling) == (prompt, plain)
+        assert drafted.speculation.prediction, "the text is its own draft"
+        await check_look(other, ".foot.verified", "button.verify")
+        await other.call("Page.reload")
+        await other.until(f"document.readyState === 'complete' && {KNOWN}")
+        await other.until("!!document.querySelector('.verify')")
+        await other.run("localStorage.clear()")
 
 
-async def test_a_forged_link_is_found_out(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await two_turns(page)
-        said = said_by(await shared(page))
-        text = said["answer"]["content"]
-        for change, expected in (
-            ({"answer": {"content": text[:5] + "X" + text[5:]}}, "another text: the two part"),
-            ({"seed": said["seed"] + 1}, "another text"),
-            ({"asked": {**said["asked"], "system": "Lie."}}, "another text"),
-            ({"asked": {**said["asked"], "max_tokens": 0}}, "not verified: `max_tokens`"),
-            ({"model": "other"}, "not verified: this server has no model other"),
-            ({"fingerprint": "fp_other"}, "not verified: other weights, settings or numbers"),
-        ):
-            async with followed(chromium, served, link_of(served.url, {**said, **change})) as other:
-                assert (await verdict(other)).startswith(expected), change
-                assert await shown(other, ".foot.verified") == []
-                assert await shown(other, ".foot.error")
+async def test_a_forged_link_is_found_out(chromium: int, served: Served, page: Page) -> None:
+    await two_turns(page)
+    said = said_by(await shared(page))
+    text = said["answer"]["content"]
+    for change, expected in (
+        ({"answer": {"content": text[:5] + "X" + text[5:]}}, "another text: the two part"),
+        ({"seed": said["seed"] + 1}, "another text"),
+        ({"asked": {**said["asked"], "system": "Lie."}}, "another text"),
+        ({"asked": {**said["asked"], "max_tokens": 0}}, "not verified: `max_tokens`"),
+        ({"model": "other"}, "not verified: this server has no model other"),
+        ({"fingerprint": "fp_other"}, "not verified: other weights, settings or numbers"),
+    ):
+        async with followed(chromium, served, link_of(served.url, {**said, **change})) as other:
+            assert (await verdict(other)).startswith(expected), change
+            assert await shown(other, ".foot.verified") == []
+            assert await shown(other, ".foot.error")
 
 
 async def test_another_name_of_the_same_model_verifies_it(chromium: int) -> None:
@@ -125,34 +126,34 @@ async def test_another_name_of_the_same_model_verifies_it(chromium: int) -> None
                 assert (await verdict(other)).startswith("verified")
 
 
-async def test_a_damaged_link_says_so(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await two_turns(page)
-        link = await shared(page)
-        said = said_by(link)
-        for broken in (
-            link[:-20],
-            f"{served.url}/#answer=!",
-            link_of(served.url, {**said, "version": 2}),
-            link_of(served.url, {**said, "turns": [{"role": "system", "content": "x"}]}),
-            link_of(served.url, {**said, "answer": {"content": 5}}),
-        ):
-            async with followed(chromium, served, broken) as other:
-                await other.until("!!document.getElementById('problem').textContent")
-                found = await shown(other, "#problem")
-                assert found == ["The link is damaged, or was cut."]
-                assert await shown(other, ".bubble") == []
+async def test_a_damaged_link_says_so(chromium: int, served: Served, page: Page) -> None:
+    await two_turns(page)
+    link = await shared(page)
+    said = said_by(link)
+    for broken in (
+        link[:-20],
+        f"{served.url}/#answer=!",
+        link_of(served.url, {**said, "version": 2}),
+        link_of(served.url, {**said, "turns": [{"role": "system", "content": "x"}]}),
+        link_of(served.url, {**said, "answer": {"content": 5}}),
+    ):
+        async with followed(chromium, served, broken) as other:
+            await other.until("!!document.getElementById('problem').textContent")
+            found = await shown(other, "#problem")
+            assert found == ["The link is damaged, or was cut."]
+            assert await shown(other, ".bubble") == []
 
 
-async def test_a_shared_conversation_is_gone_on_with_and_then_kept(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await two_turns(page)
-        link = await shared(page)
-        await page.run("localStorage.clear()")
-        async with followed(chromium, served, link) as other:
-            await other.until("!!document.querySelector('.verify')")
-            assert await shown(other, "#chat-list .open") == []
-            await ask(other, "Third")
-            await other.until(f"{IDLE} && document.querySelectorAll('.bubble').length === 3")
-            assert await shown(other, "#chat-list .open") == ["First"]
-            assert "#answer" not in await other.run("location.hash")
+async def test_a_shared_conversation_is_gone_on_with_and_then_kept(
+    chromium: int, served: Served, page: Page
+) -> None:
+    await two_turns(page)
+    link = await shared(page)
+    await page.run("localStorage.clear()")
+    async with followed(chromium, served, link) as other:
+        await other.until("!!document.querySelector('.verify')")
+        assert await shown(other, "#chat-list .open") == []
+        await ask(other, "Third")
+        await other.until(f"{IDLE} && document.querySelectorAll('.bubble').length === 3")
+        assert await shown(other, "#chat-list .open") == ["First"]
+        assert "#answer" not in await other.run("location.hash")

@@ -56,27 +56,26 @@ async def run(page: Page, script: str) -> Any:
     return await page.run(f"(async () => {{ {LOAD} {script} }})()")
 
 
-async def test_markdown_becomes_elements(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        for text, wanted in CASES.items():
-            found = await run(
-                page,
-                f"return [...draw({json.dumps(text)}).childNodes].map(flat).join('')",
-            )
-            assert found == wanted, text
-        code = await run(
+async def test_markdown_becomes_elements(page: Page) -> None:
+    for text, wanted in CASES.items():
+        found = await run(
             page,
-            f"const box = draw({json.dumps(CODE)});"
-            "return [box.querySelector('code').textContent, box.lastChild.textContent,"
-            " box.querySelector('.code span').textContent]",
+            f"return [...draw({json.dumps(text)}).childNodes].map(flat).join('')",
         )
-        assert code == ['if a < b:\n    print("<b>")', "after", "py"]
-        rows = await run(
-            page,
-            f"return [...draw({json.dumps(TABLE)}).querySelectorAll('tr')]"
-            ".map((row) => [...row.cells].map((cell) => cell.textContent))",
-        )
-        assert rows == [["a", "b"], ["1", "2"], ["x"]]
+        assert found == wanted, text
+    code = await run(
+        page,
+        f"const box = draw({json.dumps(CODE)});"
+        "return [box.querySelector('code').textContent, box.lastChild.textContent,"
+        " box.querySelector('.code span').textContent]",
+    )
+    assert code == ['if a < b:\n    print("<b>")', "after", "py"]
+    rows = await run(
+        page,
+        f"return [...draw({json.dumps(TABLE)}).querySelectorAll('tr')]"
+        ".map((row) => [...row.cells].map((cell) => cell.textContent))",
+    )
+    assert rows == [["a", "b"], ["1", "2"], ["x"]]
 
 
 def random_texts(count: int, length: int) -> list[str]:

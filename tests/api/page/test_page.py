@@ -10,17 +10,13 @@ from draftwerk.api.cli.chat import COLOURS
 from draftwerk.api.http.page import FILES
 from draftwerk.speculative.requests.client_prompts import Chat
 from draftwerk.speculative.sources.registry import SOURCES
-from tests.api.conftest import serving
-from tests.api.page.conftest import page_of
+from tests.api.conftest import Served, serving
+from tests.api.page.conftest import IDLE, KNOWN, TYPE, ask, page_of, reload
 from tests.api.support import browser
+from tests.api.support.browser import Page
 from tests.api.support.fake_engine import FakeEngine, whole_text
 from tests.support.waiting import until
 
-TYPE = """(text) => {
-  document.getElementById('prompt').value = text;
-  document.getElementById('form').requestSubmit();
-}"""
-IDLE = "document.getElementById('go').textContent === 'Send'"
 ANSWER = "[...document.querySelectorAll('.answer .token')].map((t) => t.textContent).join('')"
 
 
@@ -65,27 +61,24 @@ SHOWN_COLOUR = """(name) => {
 
 
 @pytest.mark.parametrize("dark", [False, True])
-async def test_colours_come_from_the_table_of_sources(chromium: int, dark: bool) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.look(600, 800, dark=dark)
-        await page.until("document.getElementById('model').textContent.includes('fake-model')")
-        for spec in SOURCES:
-            colour = spec.colour.dark if dark else spec.colour.light
-            parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-            shown = await page.run(f"({SHOWN_COLOUR})('{spec.name}')")
-            assert shown == f"rgb({', '.join(map(str, parts))})"
-        assert page.complaints == []
+async def test_colours_come_from_the_table_of_sources(page: Page, dark: bool) -> None:
+    await page.look(600, 800, dark=dark)
+    for spec in SOURCES:
+        colour = spec.colour.dark if dark else spec.colour.light
+        parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+        shown = await page.run(f"({SHOWN_COLOUR})('{spec.name}')")
+        assert shown == f"rgb({', '.join(map(str, parts))})"
+    assert page.complaints == []
 
 
 @pytest.mark.parametrize("transport", ["sse", "ws"])
 async def test_an_answer_is_shown_token_by_token(chromium: int, transport: str) -> None:
     async with page_of(chromium, FakeEngine(step_s=0.01)) as (served, page):
-        await page.until("document.getElementById('model').textContent.includes('fake-model')")
+        await page.until(KNOWN)
         await page.run(f"document.getElementById('transport').value = '{transport}'")
         await page.run("document.getElementById('markdown').checked = false")
         await page.run("document.getElementById('seed').value = '7'")  # a text of its own
-        await page.run(f"({TYPE})('Hello')")
-        await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
+        await ask(page, "Hello")
         prompt, options = served.engine.submitted[-1]
         assert await page.run(ANSWER) == whole_text(prompt, options)
         origins = await page.run(
@@ -113,7 +106,7 @@ async def test_stop_cancels_the_request(chromium: int, transport: str) -> None:
 
 async def test_without_guessing_the_text_is_the_same(chromium: int) -> None:
     async with page_of(chromium, FakeEngine(step_s=0.01)) as (served, page):
-        await page.until("document.getElementById('model').textContent.includes('fake-model')")
+        await page.until(KNOWN)
         await page.run(f"({TYPE})('Hello')")
         await page.until(f"{IDLE} && !!document.querySelector('.recheck')")
         await page.run("document.querySelector('.recheck').click()")
@@ -126,7 +119,7 @@ async def test_without_guessing_the_text_is_the_same(chromium: int) -> None:
 @pytest.mark.parametrize("transport", ["sse", "ws"])
 async def test_the_check_sends_the_answers_own_request(chromium: int, transport: str) -> None:
     async with page_of(chromium, FakeEngine(step_s=0.01)) as (served, page):
-        await page.until("document.getElementById('model').textContent.includes('fake-model')")
+        await page.until(KNOWN)
         await page.run(f"document.getElementById('transport').value = '{transport}'")
         await page.run("document.getElementById('format').value = 'json_object'")
         await page.run(f"({TYPE})('Hello')")
@@ -154,8 +147,7 @@ async def test_half_an_answer_is_not_checked_and_a_new_chat_is_empty(chromium: i
             await page.until("document.querySelectorAll('.answer').length === 2")
             await page.run("document.getElementById('fresh').click()")
             await page.until(IDLE)
-            await page.run(f"({TYPE})('Hello')")
-            await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
+            await ask(page, "Hello")
             assert [each.content for each in served.talk.messages] == ["Hello"]
             await page.run("document.getElementById('fresh').click()")
         await page.run(f"({TYPE})('!held'); document.getElementById('form').requestSubmit()")
@@ -201,8 +193,7 @@ async def test_a_narrow_window_shows_the_newest_text_and_the_way_to_stop_it(chro
 
 async def test_generated_text_is_never_markup(chromium: int) -> None:
     async with page_of(chromium, FakeEngine(step_s=0.001)) as (_served, page):
-        await page.run(f"({TYPE})('<img src=x onerror=alert(1)> <b>bold</b>')")
-        await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
+        await ask(page, "<img src=x onerror=alert(1)> <b>bold</b>")
         assert await page.run("document.querySelectorAll('#talk b, #talk img').length") == 0
 
 
@@ -223,11 +214,10 @@ async def test_a_key_is_asked_for_and_used(chromium: int) -> None:
         await page.run(
             "const key = document.getElementById('key'); key.value = 'secret'; key.onchange()"
         )
-        await page.until("document.getElementById('model').textContent.includes('fake-model')")
+        await page.until(KNOWN)
         for transport in ("sse", "ws"):
             await page.run(f"document.getElementById('transport').value = '{transport}'")
-            await page.run(f"({TYPE})('Hello')")
-            await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
+            await ask(page, "Hello")
             assert served.options.tenant == "team"
 
 
@@ -246,29 +236,27 @@ def set_field(name: str, value: object) -> str:
     )
 
 
-async def test_what_is_copied_is_what_would_be_asked(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.until("document.getElementById('model').textContent.includes('fake-model')")
-        for name, value in (("system", TRICKY), ("prediction", TRICKY), ("speculate", False)):
-            await page.run(set_field(name, value))
-        await page.run(f"document.getElementById('prompt').value = {json.dumps(TRICKY)}")
-        await page.run(CATCH_COPY)
-        await page.run("document.getElementById('python').onclick()")
-        source: str = await page.run("window.caught")
-        call = next(
-            node
-            for node in ast.walk(ast.parse(source))
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".create")
-        )
-        asked = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
-        messages = [{"role": role, "content": TRICKY} for role in ("system", "user")]
-        assert asked["messages"] == messages
-        assert asked["prediction"] == {"type": "content", "content": TRICKY}
-        assert asked["extra_body"] == {"speculation": {"enabled": False}}
-        assert asked["stream"] is True
-        await page.run("document.getElementById('curl').onclick()")
-        words = shlex.split((await page.run("window.caught")).replace("\\\n", ""))
-        assert json.loads(words[words.index("-d") + 1])["messages"] == messages
+async def test_what_is_copied_is_what_would_be_asked(page: Page) -> None:
+    for name, value in (("system", TRICKY), ("prediction", TRICKY), ("speculate", False)):
+        await page.run(set_field(name, value))
+    await page.run(f"document.getElementById('prompt').value = {json.dumps(TRICKY)}")
+    await page.run(CATCH_COPY)
+    await page.run("document.getElementById('python').onclick()")
+    source: str = await page.run("window.caught")
+    call = next(
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".create")
+    )
+    asked = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+    messages = [{"role": role, "content": TRICKY} for role in ("system", "user")]
+    assert asked["messages"] == messages
+    assert asked["prediction"] == {"type": "content", "content": TRICKY}
+    assert asked["extra_body"] == {"speculation": {"enabled": False}}
+    assert asked["stream"] is True
+    await page.run("document.getElementById('curl').onclick()")
+    words = shlex.split((await page.run("window.caught")).replace("\\\n", ""))
+    assert json.loads(words[words.index("-d") + 1])["messages"] == messages
 
 
 async def test_copying_works_on_plain_http_from_another_machine(chromium: int) -> None:
@@ -276,7 +264,7 @@ async def test_copying_works_on_plain_http_from_another_machine(chromium: int) -
         url = f"http://elsewhere.test:{served.url.rsplit(':', 1)[1]}"
         async with browser.opened(chromium, url) as page:
             assert await page.run("isSecureContext") is False
-            await page.until("document.getElementById('model').textContent.includes('fake-model')")
+            await page.until(KNOWN)
             await page.run(
                 "addEventListener('copy', () => { window.caught = document.activeElement.value; })"
             )
@@ -292,86 +280,73 @@ async def test_copying_works_on_plain_http_from_another_machine(chromium: int) -
             assert all(policy_ignored in complaint for complaint in page.complaints)
 
 
-async def test_a_prompt_survives_an_error_and_is_asked_again(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        prompt = "document.getElementById('prompt').value"
-        for transport in ("sse", "ws"):
-            await page.run(set_field("transport", transport))
-            await page.run(f"({TYPE})('!refuse me')")
-            await page.until(f"{IDLE} && !!document.querySelector('.error')")
-            assert await page.run(prompt) == "!refuse me"
-            await page.run("document.getElementById('fresh').click()")
-        await page.run(f"({TYPE})('Hello')")
-        await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
-        assert await page.run(prompt) == ""
-        asked, _ = served.engine.submitted[-1]
-        assert isinstance(asked, Chat)
-        assert [each.content for each in asked.messages] == ["Hello"]
+async def test_a_prompt_survives_an_error_and_is_asked_again(served: Served, page: Page) -> None:
+    prompt = "document.getElementById('prompt').value"
+    for transport in ("sse", "ws"):
+        await page.run(set_field("transport", transport))
+        await page.run(f"({TYPE})('!refuse me')")
+        await page.until(f"{IDLE} && !!document.querySelector('.error')")
+        assert await page.run(prompt) == "!refuse me"
+        await page.run("document.getElementById('fresh').click()")
+    await ask(page, "Hello")
+    assert await page.run(prompt) == ""
+    asked, _ = served.engine.submitted[-1]
+    assert isinstance(asked, Chat)
+    assert [each.content for each in asked.messages] == ["Hello"]
 
 
-async def test_settings_survive_a_reload_and_the_key_the_tab_alone(chromium: int) -> None:
+async def test_settings_survive_a_reload_and_the_key_the_tab_alone(page: Page) -> None:
     chosen = {"temperature": "0.3", "top_p": "0.9", "max_tokens": "77", "seed": "5",
               "system": "Be brief.\nRhyme.", "format": "json_object", "transport": "ws",
               "speculate": False, "colours": False}  # fmt: skip
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        for name, value in {**chosen, "key": "secret"}.items():
-            await page.run(set_field(name, value))
-        await page.call("Page.reload")
-        await page.until("document.readyState === 'complete'")
-        await page.until("document.getElementById('model').textContent.includes('fake-model')")
-        found = {
-            name: await page.run(
-                f"document.getElementById('{name}')."
-                + ("checked" if isinstance(value, bool) else "value")
-            )
-            for name, value in chosen.items()
-        }
-        assert found == chosen
-        assert await page.run("document.getElementById('key').value") == "secret"
-        assert "secret" not in await page.run("JSON.stringify({...localStorage})")
-        assert not await page.run("document.getElementById('talk').classList.contains('coloured')")
-        await page.run("document.getElementById('reset').onclick()")
-        assert await page.run("document.getElementById('temperature').value") == ""
-        assert await page.run("document.getElementById('speculate').checked")
-        assert "Be brief" not in await page.run("JSON.stringify({...localStorage})")
-
-
-async def test_a_system_prompt_may_have_several_lines(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.run(set_field("system", "Be brief.\nRhyme."))
-        await page.run(f"({TYPE})('Hello')")
-        await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
-        assert served.talk.messages[0].content == "Be brief.\nRhyme."
-
-
-async def test_the_legend_explains_every_origin(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.until("document.getElementById('model').textContent.includes('fake-model')")
-        known = set(
-            await page.run(
-                "import('/page/figures.js').then((figures) => Object.keys(figures.MEANINGS))"
-            )
+    for name, value in {**chosen, "key": "secret"}.items():
+        await page.run(set_field(name, value))
+    await reload(page)
+    found = {
+        name: await page.run(
+            f"document.getElementById('{name}')."
+            + ("checked" if isinstance(value, bool) else "value")
         )
-        assert known == {*COLOURS, "target", "bonus", "corrected"}
-        await page.run(f"({TYPE})('Hello')")
-        await page.until(f"{IDLE} && !!document.querySelector('.foot')?.textContent")
-        said = await page.run("document.getElementById('legend').textContent")
-        assert "what followed the longest match earlier in the text" in said
+        for name, value in chosen.items()
+    }
+    assert found == chosen
+    assert await page.run("document.getElementById('key').value") == "secret"
+    assert "secret" not in await page.run("JSON.stringify({...localStorage})")
+    assert not await page.run("document.getElementById('talk').classList.contains('coloured')")
+    await page.run("document.getElementById('reset').onclick()")
+    assert await page.run("document.getElementById('temperature').value") == ""
+    assert await page.run("document.getElementById('speculate').checked")
+    assert "Be brief" not in await page.run("JSON.stringify({...localStorage})")
 
 
-async def test_on_a_phone_the_settings_are_above_the_composer(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.look(400, 800)
-        await page.until("!document.getElementById('settings').open")
-        box = "document.querySelector('#settings > summary').getBoundingClientRect()"
-        composer = "document.getElementById('prompt').getBoundingClientRect()"
-        assert await page.run(
-            f"{box}.height > 0 && {box}.top >= 0 && {box}.bottom < {composer}.top"
+async def test_a_system_prompt_may_have_several_lines(served: Served, page: Page) -> None:
+    await page.run(set_field("system", "Be brief.\nRhyme."))
+    await ask(page, "Hello")
+    assert served.talk.messages[0].content == "Be brief.\nRhyme."
+
+
+async def test_the_legend_explains_every_origin(page: Page) -> None:
+    known = set(
+        await page.run(
+            "import('/page/figures.js').then((figures) => Object.keys(figures.MEANINGS))"
         )
-        assert await page.run(f"{composer}.bottom <= innerHeight")
-        await page.run("document.querySelector('#settings > summary').click()")
-        field = "document.getElementById('temperature').getBoundingClientRect()"
-        assert await page.run(f"{field}.height > 0 && {field}.bottom <= innerHeight")
-        assert await page.run("document.documentElement.scrollWidth <= innerWidth")
-        await page.look(1200, 800)
-        await page.until("document.getElementById('settings').open")
+    )
+    assert known == {*COLOURS, "target", "bonus", "corrected"}
+    await ask(page, "Hello")
+    said = await page.run("document.getElementById('legend').textContent")
+    assert "what followed the longest match earlier in the text" in said
+
+
+async def test_on_a_phone_the_settings_are_above_the_composer(page: Page) -> None:
+    await page.look(400, 800)
+    await page.until("!document.getElementById('settings').open")
+    box = "document.querySelector('#settings > summary').getBoundingClientRect()"
+    composer = "document.getElementById('prompt').getBoundingClientRect()"
+    assert await page.run(f"{box}.height > 0 && {box}.top >= 0 && {box}.bottom < {composer}.top")
+    assert await page.run(f"{composer}.bottom <= innerHeight")
+    await page.run("document.querySelector('#settings > summary').click()")
+    field = "document.getElementById('temperature').getBoundingClientRect()"
+    assert await page.run(f"{field}.height > 0 && {field}.bottom <= innerHeight")
+    assert await page.run("document.documentElement.scrollWidth <= innerWidth")
+    await page.look(1200, 800)
+    await page.until("document.getElementById('settings').open")

@@ -11,15 +11,13 @@ from pathlib import Path
 import pytest
 
 from draftwerk_tools.loadtest.server.launcher import free_port
-from tests.api.conftest import serving
-from tests.api.page.conftest import page_of
+from tests.api.page.conftest import IDLE, KNOWN, TYPE, page_of, reload
 from tests.api.page.looks import Look
-from tests.api.page.test_page import IDLE, TYPE, set_field
+from tests.api.page.test_page import set_field
 from tests.api.support import browser
 from tests.api.support.browser import Page
 from tests.api.support.fake_engine import FakeEngine
 
-KNOWN = "document.getElementById('model').textContent.includes('fake-model')"
 PROMPT = "document.getElementById('prompt').value"
 AWAY = "document.getElementById('away').textContent"
 DOOR = "!document.getElementById('door').hidden"
@@ -35,13 +33,6 @@ TYPED = (
     "const p = document.getElementById('prompt'); p.value = 'half a th';"
     "p.dispatchEvent(new Event('input'))"
 )
-
-
-async def reload(page: Page) -> None:
-    """Load the page anew, and wait until it knows its server: not the page before does."""
-    await page.run("window.isOld = true")
-    await page.call("Page.reload")
-    await page.until(f"!window.isOld && document.readyState === 'complete' && {KNOWN}")
 
 
 @asynccontextmanager
@@ -83,26 +74,22 @@ async def test_a_keyed_server_asks_for_its_key_where_it_is_missing(chromium: int
         assert "secret" not in await page.run("JSON.stringify({...localStorage})")
 
 
-async def test_what_is_typed_survives_a_reload_and_is_gone_once_sent(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.until(KNOWN)
-        await page.run(TYPED)
-        await reload(page)
-        assert await page.run(PROMPT) == "half a th"
-        await page.run("document.getElementById('form').requestSubmit()")
-        await page.until(ANSWERED)
-        await reload(page)
-        assert await page.run(PROMPT) == ""
+async def test_what_is_typed_survives_a_reload_and_is_gone_once_sent(page: Page) -> None:
+    await page.run(TYPED)
+    await reload(page)
+    assert await page.run(PROMPT) == "half a th"
+    await page.run("document.getElementById('form').requestSubmit()")
+    await page.until(ANSWERED)
+    await reload(page)
+    assert await page.run(PROMPT) == ""
 
 
-async def test_the_reason_of_a_long_message_that_failed_is_in_view(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.look(400, 700)
-        await page.until(KNOWN)
-        await page.run(f"({TYPE})({json.dumps('!refuse ' + 'a long message ' * 400)})")
-        await page.until(f"{IDLE} && !!document.querySelector('#talk .foot.error')")
-        await page.until(IN_VIEW)
-        assert (await page.run(PROMPT)).startswith("!refuse")
+async def test_the_reason_of_a_long_message_that_failed_is_in_view(page: Page) -> None:
+    await page.look(400, 700)
+    await page.run(f"({TYPE})({json.dumps('!refuse ' + 'a long message ' * 400)})")
+    await page.until(f"{IDLE} && !!document.querySelector('#talk .foot.error')")
+    await page.until(IN_VIEW)
+    assert (await page.run(PROMPT)).startswith("!refuse")
 
 
 async def test_a_server_that_dies_is_named_and_noticed_when_it_is_back(chromium: int) -> None:
@@ -128,22 +115,20 @@ async def test_a_server_that_dies_is_named_and_noticed_when_it_is_back(chromium:
             await page.until(ANSWERED)
 
 
-async def test_no_two_fields_have_one_name_and_a_phone_shows_the_name(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.look(400, 800)
-        await page.until(KNOWN)
-        heading = "document.querySelector('h1').getBoundingClientRect()"
-        assert await page.run(f"{heading}.width > 20 && {heading}.right <= innerWidth")
-        assert await page.run("document.documentElement.scrollWidth <= innerWidth")
-        await page.run("document.getElementById('settings').open = true")
-        tree = (await page.call("Accessibility.getFullAXTree"))["nodes"]
-        names = [
-            node["name"]["value"]
-            for node in tree
-            if not node["ignored"]
-            and node["role"]["value"] in ("textbox", "spinbutton", "checkbox", "combobox")
-        ]
-        assert len(names) > 20 and len(names) == len({*names})
+async def test_no_two_fields_have_one_name_and_a_phone_shows_the_name(page: Page) -> None:
+    await page.look(400, 800)
+    heading = "document.querySelector('h1').getBoundingClientRect()"
+    assert await page.run(f"{heading}.width > 20 && {heading}.right <= innerWidth")
+    assert await page.run("document.documentElement.scrollWidth <= innerWidth")
+    await page.run("document.getElementById('settings').open = true")
+    tree = (await page.call("Accessibility.getFullAXTree"))["nodes"]
+    names = [
+        node["name"]["value"]
+        for node in tree
+        if not node["ignored"]
+        and node["role"]["value"] in ("textbox", "spinbutton", "checkbox", "combobox")
+    ]
+    assert len(names) > 20 and len(names) == len({*names})
 
 
 def axe() -> str:

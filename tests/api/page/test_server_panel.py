@@ -4,11 +4,9 @@ import re
 
 from draftwerk.api.http.page import FILES
 from tests.api.conftest import serving
-from tests.api.page.conftest import page_of
+from tests.api.page.conftest import KNOWN, TYPE, page_of
 from tests.api.page.looks import Look, check_look, in_every_look, show_as
-from tests.api.page.test_page import TYPE
-from tests.api.page.test_talk import KNOWN, shown
-from tests.api.support import browser
+from tests.api.page.test_talk import shown
 from tests.api.support.browser import Page
 from tests.api.support.fake_engine import FakeEngine
 from tests.support.waiting import until
@@ -80,15 +78,13 @@ async def test_the_panel_shows_what_the_metrics_say(chromium: int, look: Look) -
         await page.run("document.getElementById('form').requestSubmit()")
 
 
-async def test_out_of_sight_it_asks_for_nothing(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.look(400, 500)
-        await page.until(KNOWN)
-        await page.run(COUNTED)
-        await page.run("new Promise((resolve) => setTimeout(resolve, 2500))")
-        assert await page.run("window.readings") == 0
-        await page.run(IN_SIGHT)
-        await page.until("window.readings > 0")
+async def test_out_of_sight_it_asks_for_nothing(page: Page) -> None:
+    await page.look(400, 500)
+    await page.run(COUNTED)
+    await page.run("new Promise((resolve) => setTimeout(resolve, 2500))")
+    assert await page.run("window.readings") == 0
+    await page.run(IN_SIGHT)
+    await page.until("window.readings > 0")
 
 
 async def test_the_metrics_that_it_reads_are_there() -> None:
@@ -102,32 +98,29 @@ async def test_the_metrics_that_it_reads_are_there() -> None:
 
 
 @in_every_look
-async def test_a_model_is_chosen_from_a_list_and_asked(chromium: int, look: Look) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await show_as(page, look)
-        await page.call("Page.addScriptToEvaluateOnNewDocument", source=SEVERAL)
-        await page.call("Page.reload")
-        await page.until("document.readyState === 'complete'")
-        await page.until("document.getElementById('models').options.length === 2")
-        assert await shown(page, "#models option") == ["fake-model", "other · not loaded"]
-        await check_look(page, "#models")
-        await page.run("const list = document.getElementById('models'); list.value = 'other';"
-                       "list.dispatchEvent(new Event('change'))")  # fmt: skip
-        assert await page.run("document.getElementById('temperature').placeholder") == "0.2"
-        await page.run(f"({TYPE})('Hello')")
-        await page.until("window.asked.length === 1")
-        assert await page.run("window.asked") == ["other"]
-        assert await page.run("window.loaded") == ["other"]
-        label = "document.querySelectorAll('#models option')[1].textContent"
-        await page.until(f"{label} === 'other · loading… · weights: half'")
-        await check_look(page, "#models")
-        await page.call("Page.reload")
-        await page.until("document.getElementById('models')?.options.length === 2")
-        assert await page.run("document.getElementById('models').value") == "other"
-        await page.run("localStorage.clear()")
+async def test_a_model_is_chosen_from_a_list_and_asked(page: Page, look: Look) -> None:
+    await show_as(page, look)
+    await page.call("Page.addScriptToEvaluateOnNewDocument", source=SEVERAL)
+    await page.call("Page.reload")
+    await page.until("document.readyState === 'complete'")
+    await page.until("document.getElementById('models').options.length === 2")
+    assert await shown(page, "#models option") == ["fake-model", "other · not loaded"]
+    await check_look(page, "#models")
+    await page.run("const list = document.getElementById('models'); list.value = 'other';"
+                   "list.dispatchEvent(new Event('change'))")  # fmt: skip
+    assert await page.run("document.getElementById('temperature').placeholder") == "0.2"
+    await page.run(f"({TYPE})('Hello')")
+    await page.until("window.asked.length === 1")
+    assert await page.run("window.asked") == ["other"]
+    assert await page.run("window.loaded") == ["other"]
+    label = "document.querySelectorAll('#models option')[1].textContent"
+    await page.until(f"{label} === 'other · loading… · weights: half'")
+    await check_look(page, "#models")
+    await page.call("Page.reload")
+    await page.until("document.getElementById('models')?.options.length === 2")
+    assert await page.run("document.getElementById('models').value") == "other"
+    await page.run("localStorage.clear()")
 
 
-async def test_where_there_is_one_model_there_is_no_list(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.until(KNOWN)
-        assert await page.run("document.getElementById('models').hidden")
+async def test_where_there_is_one_model_there_is_no_list(page: Page) -> None:
+    assert await page.run("document.getElementById('models').hidden")

@@ -7,24 +7,15 @@ import pytest
 
 from draftwerk.speculative.parameters.defaults import SamplingDefaults
 from tests.api.conftest import Served, serving
-from tests.api.page.conftest import page_of
-from tests.api.page.test_page import IDLE, TYPE, set_field
+from tests.api.page.conftest import FOOTS, IDLE, KNOWN, TYPE, ask, page_of, reload
+from tests.api.page.test_page import set_field
 from tests.api.support import browser
 from tests.api.support.agents import CALLS, THINKING
 from tests.api.support.browser import Page
 from tests.api.support.fake_engine import FakeEngine, whole_text
 
-KNOWN = "document.getElementById('model').textContent.includes('fake-model')"
-FOOTS = "document.querySelectorAll('.foot:not(:empty)').length"
 TOOLS = [{"name": "weather", "parameters": {"type": "object", "properties": {"city": {}}}}]
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo <b>"}}\n</tool_call>'
-
-
-async def ask(page: Page, text: str) -> None:
-    """Send a message and wait for the end of its answer."""
-    await page.until(KNOWN)
-    await page.run(f"({TYPE})({json.dumps(text)})")
-    await page.until(f"{IDLE} && {FOOTS} > 0")
 
 
 def asked(served: Served) -> list[str]:
@@ -42,89 +33,87 @@ async def click(page: Page, selector: str, number: int = -1) -> None:
     await page.run(f"[...document.querySelectorAll({json.dumps(selector)})].at({number}).click()")
 
 
-async def test_a_conversation_survives_a_reload_and_can_be_deleted(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await ask(page, "First chat")
-        before = await shown(page, "#talk .words")
-        coloured = await shown(page, "#talk .token")
-        await page.run("document.getElementById('fresh').click()")
-        await ask(page, "Second chat")
-        await page.run("window.isOld = true")
-        await page.call("Page.reload")
-        await page.until(f"!window.isOld && document.readyState === 'complete' && {KNOWN}")
-        assert await shown(page, "#chat-list .open") == ["Second chat", "First chat"]
-        assert await shown(page, ".bubble") == ["Second chat"], "the one that was open"
-        await click(page, "#chat-list .open", 1)
-        assert await shown(page, "#talk .words") == before
-        assert await shown(page, "#talk .token") == coloured and coloured
-        await ask(page, "And then?")
-        assert asked(served)[0] == "First chat" and asked(served)[2] == "And then?"
-        await click(page, "#chat-list li:has([aria-current]) .delete")
-        assert await shown(page, "#chat-list .open") == ["Second chat"]
-        assert await shown(page, ".bubble") == []
-        await page.run("window.confirm = () => true; document.getElementById('forget').click()")
-        assert await page.run("Object.keys(localStorage).length") == 0
-        assert page.complaints == []
+async def test_a_conversation_survives_a_reload_and_can_be_deleted(
+    served: Served, page: Page
+) -> None:
+    await ask(page, "First chat")
+    before = await shown(page, "#talk .words")
+    coloured = await shown(page, "#talk .token")
+    await page.run("document.getElementById('fresh').click()")
+    await ask(page, "Second chat")
+    await reload(page)
+    assert await shown(page, "#chat-list .open") == ["Second chat", "First chat"]
+    assert await shown(page, ".bubble") == ["Second chat"], "the one that was open"
+    await click(page, "#chat-list .open", 1)
+    assert await shown(page, "#talk .words") == before
+    assert await shown(page, "#talk .token") == coloured and coloured
+    await ask(page, "And then?")
+    assert asked(served)[0] == "First chat" and asked(served)[2] == "And then?"
+    await click(page, "#chat-list li:has([aria-current]) .delete")
+    assert await shown(page, "#chat-list .open") == ["Second chat"]
+    assert await shown(page, ".bubble") == []
+    await page.run("window.confirm = () => true; document.getElementById('forget').click()")
+    assert await page.run("Object.keys(localStorage).length") == 0
+    assert page.complaints == []
 
 
-async def test_nothing_is_kept_if_one_wants_that(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.run(set_field("keep", False))
-        await ask(page, "A secret")
-        assert "secret" not in await page.run("JSON.stringify({...localStorage})")
-        assert await shown(page, "#chat-list .open") == []
+async def test_nothing_is_kept_if_one_wants_that(page: Page) -> None:
+    await page.run(set_field("keep", False))
+    await ask(page, "A secret")
+    assert "secret" not in await page.run("JSON.stringify({...localStorage})")
+    assert await shown(page, "#chat-list .open") == []
 
 
-async def test_questions_are_edited_and_answers_made_again_as_versions(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.run(set_field("seed", "7"))
-        await ask(page, "Old words")
-        first = await shown(page, "#talk .words")
-        await click(page, ".again")
-        await page.until(
-            f"{IDLE} && document.querySelector('.versions')?.textContent.includes('2 / 2')"
-        )
-        assert asked(served) == ["Old words"]
-        assert served.options.sampling.seed != 7, "the same seed, the same text"
-        await click(page, '[aria-label="Version before"]')
-        assert await shown(page, "#talk .words") == first
-        await ask(page, "More")
-        assert len(asked(served)) == 3
-        await click(page, ".edit", 0)
-        await page.run("document.querySelector('.user textarea').value = 'New words'")
-        await click(page, ".user .send")
-        await page.until(f"{IDLE} && document.querySelectorAll('.answer').length === 1")
-        assert asked(served) == ["New words"]
-        assert await shown(page, ".bubble") == ["New words"]
-        await click(page, '.user [aria-label="Version before"]')
-        assert await shown(page, ".bubble") == ["Old words", "More"]
-        assert page.complaints == []
+async def test_questions_are_edited_and_answers_made_again_as_versions(
+    served: Served, page: Page
+) -> None:
+    await page.run(set_field("seed", "7"))
+    await ask(page, "Old words")
+    first = await shown(page, "#talk .words")
+    await click(page, ".again")
+    await page.until(
+        f"{IDLE} && document.querySelector('.versions')?.textContent.includes('2 / 2')"
+    )
+    assert asked(served) == ["Old words"]
+    assert served.options.sampling.seed != 7, "the same seed, the same text"
+    await click(page, '[aria-label="Version before"]')
+    assert await shown(page, "#talk .words") == first
+    await ask(page, "More")
+    assert len(asked(served)) == 3
+    await click(page, ".edit", 0)
+    await page.run("document.querySelector('.user textarea').value = 'New words'")
+    await click(page, ".user .send")
+    await page.until(f"{IDLE} && document.querySelectorAll('.answer').length === 1")
+    assert asked(served) == ["New words"]
+    assert await shown(page, ".bubble") == ["New words"]
+    await click(page, '.user [aria-label="Version before"]')
+    assert await shown(page, ".bubble") == ["Old words", "More"]
+    assert page.complaints == []
 
 
-async def test_two_settings_answer_side_by_side_with_one_seed(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        for name, value in (("compare", True), ("b_temperature", "0"), ("b_speculate", "")):
-            await page.run(set_field(name, value))
-        await ask(page, "Hello")
-        (_, one), (_, other) = served.engine.submitted
-        assert one.sampling.seed == other.sampling.seed
-        assert {one.sampling.temperature, other.sampling.temperature} == {1.0, 0.0}
-        assert await shown(page, ".pair h3") == ["As set", "With temperature 0"]
-        (verdict,) = await shown(page, ".verdict")
-        assert verdict.startswith("the text differs with temperature 0")
-        texts = await page.run(
-            "[...document.querySelectorAll('.pair .words')].map((e) => e.textContent)"
-        )
-        await click(page, ".prefer")
-        await page.run(set_field("compare", False))
-        await ask(page, "Go on")
-        kept = await page.run("Object.values(JSON.parse(localStorage['draftwerk.conversation.' +"
-                              " location.hash.slice(1)]).nodes).map((n) => n.content)")  # fmt: skip
-        assert asked(served)[1] == kept[2] and len(texts) == 2, "the second one was chosen"
-        await page.run(set_field("compare", True))
-        await page.run(set_field("b_temperature", ""))
-        await ask(page, "Once more")
-        assert (await shown(page, ".verdict"))[-1].startswith("same text with the same settings")
+async def test_two_settings_answer_side_by_side_with_one_seed(served: Served, page: Page) -> None:
+    for name, value in (("compare", True), ("b_temperature", "0"), ("b_speculate", "")):
+        await page.run(set_field(name, value))
+    await ask(page, "Hello")
+    (_, one), (_, other) = served.engine.submitted
+    assert one.sampling.seed == other.sampling.seed
+    assert {one.sampling.temperature, other.sampling.temperature} == {1.0, 0.0}
+    assert await shown(page, ".pair h3") == ["As set", "With temperature 0"]
+    (verdict,) = await shown(page, ".verdict")
+    assert verdict.startswith("the text differs with temperature 0")
+    texts = await page.run(
+        "[...document.querySelectorAll('.pair .words')].map((e) => e.textContent)"
+    )
+    await click(page, ".prefer")
+    await page.run(set_field("compare", False))
+    await ask(page, "Go on")
+    kept = await page.run("Object.values(JSON.parse(localStorage['draftwerk.conversation.' +"
+                          " location.hash.slice(1)]).nodes).map((n) => n.content)")  # fmt: skip
+    assert asked(served)[1] == kept[2] and len(texts) == 2, "the second one was chosen"
+    await page.run(set_field("compare", True))
+    await page.run(set_field("b_temperature", ""))
+    await ask(page, "Once more")
+    assert (await shown(page, ".verdict"))[-1].startswith("same text with the same settings")
 
 
 async def with_tools(served: Served, page: Page) -> None:
@@ -134,115 +123,109 @@ async def with_tools(served: Served, page: Page) -> None:
     await page.run(set_field("tools", json.dumps(TOOLS)))
 
 
-async def test_calls_and_reasoning_are_shown_and_results_sent(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await with_tools(served, page)
-        for transport in ("sse", "ws"):
-            await page.run(set_field("transport", transport))
-            said = f"<think>It rains.</think>Let me look.{CALL}"
-            await ask(page, f"!answer {json.dumps(said)}")
-            assert await shown(page, ".reasoning .words") == ["It rains."]
-            assert await shown(page, ".answer > .words") == ["Let me look."]
-            assert await shown(page, ".call b") == ["weather"]
-            assert json.loads((await shown(page, ".call pre"))[0]) == {"city": "Oslo <b>"}
-            assert await page.run("document.querySelectorAll('#talk .call pre b').length") == 0
-            await page.run("document.querySelector('.call textarea').value = 'Sunny'")
-            await click(page, ".results")
-            await page.until(f"{IDLE} && document.querySelectorAll('.answer').length === 2")
-            question, call, result = served.talk.messages
-            assert (question.role, call.role, result.role) == ("user", "assistant", "tool")
-            assert json.loads(call.calls[0].arguments) == {"city": "Oslo <b>"}
-            assert result.content == "Sunny" and result.call_id == call.calls[0].id
-            assert (await shown(page, "article.call pre")) == ["Sunny"]
-            await page.run("document.getElementById('fresh').click()")
-        assert page.complaints == []
+async def test_calls_and_reasoning_are_shown_and_results_sent(served: Served, page: Page) -> None:
+    await with_tools(served, page)
+    for transport in ("sse", "ws"):
+        await page.run(set_field("transport", transport))
+        said = f"<think>It rains.</think>Let me look.{CALL}"
+        await ask(page, f"!answer {json.dumps(said)}")
+        assert await shown(page, ".reasoning .words") == ["It rains."]
+        assert await shown(page, ".answer > .words") == ["Let me look."]
+        assert await shown(page, ".call b") == ["weather"]
+        assert json.loads((await shown(page, ".call pre"))[0]) == {"city": "Oslo <b>"}
+        assert await page.run("document.querySelectorAll('#talk .call pre b').length") == 0
+        await page.run("document.querySelector('.call textarea').value = 'Sunny'")
+        await click(page, ".results")
+        await page.until(f"{IDLE} && document.querySelectorAll('.answer').length === 2")
+        question, call, result = served.talk.messages
+        assert (question.role, call.role, result.role) == ("user", "assistant", "tool")
+        assert json.loads(call.calls[0].arguments) == {"city": "Oslo <b>"}
+        assert result.content == "Sunny" and result.call_id == call.calls[0].id
+        assert (await shown(page, "article.call pre")) == ["Sunny"]
+        await page.run("document.getElementById('fresh').click()")
+    assert page.complaints == []
 
 
-async def test_tools_that_are_no_json_are_named_and_the_text_stays(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.until(KNOWN)
-        await page.run(set_field("tools", "[{"))
-        await page.run(f"({TYPE})('Hello')")
-        await page.until("document.getElementById('problem').textContent.includes('no JSON')")
-        assert await page.run("document.getElementById('prompt').value") == "Hello"
-        assert served.engine.submitted == []
+async def test_tools_that_are_no_json_are_named_and_the_text_stays(
+    served: Served, page: Page
+) -> None:
+    await page.run(set_field("tools", "[{"))
+    await page.run(f"({TYPE})('Hello')")
+    await page.until("document.getElementById('problem').textContent.includes('no JSON')")
+    assert await page.run("document.getElementById('prompt').value") == "Hello"
+    assert served.engine.submitted == []
 
 
-async def test_everything_can_be_done_from_the_keyboard(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.until(KNOWN)
-        await page.run("document.getElementById('prompt').focus()")
-        await page.type("Hello")
-        await page.press("Enter")
-        await page.until(f"{IDLE} && {FOOTS} > 0")
-        await page.press("ArrowUp")
-        assert await page.run("document.activeElement.ariaLabel") == "Edit the message"
-        await page.press("Escape")
-        assert await page.run("document.activeElement.id") == "prompt"
-        await page.type("!held")
-        await page.press("Enter")
-        await page.until("document.getElementById('go').textContent === 'Stop'")
-        await page.press("Escape")
-        await page.until(f"{IDLE} && document.getElementById('announce').textContent !== ''")
-        assert (await shown(page, "#announce"))[0].startswith("Stopped.")
-        assert asked(served)[-1] == "!held"
+async def test_everything_can_be_done_from_the_keyboard(served: Served, page: Page) -> None:
+    await page.run("document.getElementById('prompt').focus()")
+    await page.type("Hello")
+    await page.press("Enter")
+    await page.until(f"{IDLE} && {FOOTS} > 0")
+    await page.press("ArrowUp")
+    assert await page.run("document.activeElement.ariaLabel") == "Edit the message"
+    await page.press("Escape")
+    assert await page.run("document.activeElement.id") == "prompt"
+    await page.type("!held")
+    await page.press("Enter")
+    await page.until("document.getElementById('go').textContent === 'Stop'")
+    await page.press("Escape")
+    await page.until(f"{IDLE} && document.getElementById('announce').textContent !== ''")
+    assert (await shown(page, "#announce"))[0].startswith("Stopped.")
+    assert asked(served)[-1] == "!held"
 
 
-async def test_every_field_and_button_has_a_name_and_every_part_a_role(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.look(1300, 800)
-        await with_tools(served, page)
-        await ask(page, f"!answer {json.dumps('Look:' + CALL)}")
-        tree = (await page.call("Accessibility.getFullAXTree"))["nodes"]
-        controls = [
-            (node["role"]["value"], node.get("name", {}).get("value", ""))
-            for node in tree
-            if not node["ignored"]
-            and node["role"]["value"]
-            in ("button", "textbox", "spinbutton", "checkbox", "combobox", "article", "region")
-        ]
-        assert len(controls) > 30
-        assert [each for each in controls if not each[1].strip()] == []
-        roles = {node["role"]["value"] for node in tree if not node["ignored"]}
-        assert {"banner", "navigation", "main", "complementary", "log", "status"} <= roles
-        (answered,) = await shown(page, "#announce")
-        assert answered == "Answer: Look: Calls weather."
+async def test_every_field_and_button_has_a_name_and_every_part_a_role(
+    served: Served, page: Page
+) -> None:
+    await page.look(1300, 800)
+    await with_tools(served, page)
+    await ask(page, f"!answer {json.dumps('Look:' + CALL)}")
+    tree = (await page.call("Accessibility.getFullAXTree"))["nodes"]
+    controls = [
+        (node["role"]["value"], node.get("name", {}).get("value", ""))
+        for node in tree
+        if not node["ignored"]
+        and node["role"]["value"]
+        in ("button", "textbox", "spinbutton", "checkbox", "combobox", "article", "region")
+    ]
+    assert len(controls) > 30
+    assert [each for each in controls if not each[1].strip()] == []
+    roles = {node["role"]["value"] for node in tree if not node["ignored"]}
+    assert {"banner", "navigation", "main", "complementary", "log", "status"} <= roles
+    (answered,) = await shown(page, "#announce")
+    assert answered == "Answer: Look: Calls weather."
 
 
-async def test_motion_and_colours_are_as_the_user_wants_them(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        background = "getComputedStyle(document.body).backgroundColor"
-        moves = "getComputedStyle(document.getElementById('chats')).transitionDuration"
-        await page.look(600, 800)
-        light = await page.run(background)
-        assert await page.run(moves) != "0s"
-        await page.look(600, 800, dark=True, still=True)
-        dark = await page.run(background)
-        assert dark != light and await page.run(moves) == "0s"
-        await page.run(set_field("theme", "light"))
-        assert await page.run(background) == light
-        await page.run("document.getElementById('chats-toggle').click()")
-        assert await page.run("document.getElementById('chats-toggle').ariaExpanded") == "true"
-        await page.press("Escape")
-        assert await page.run("document.getElementById('chats-toggle').ariaExpanded") == "false"
-        assert await page.run("document.activeElement.id") == "chats-toggle"
+async def test_motion_and_colours_are_as_the_user_wants_them(page: Page) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    moves = "getComputedStyle(document.getElementById('chats')).transitionDuration"
+    await page.look(600, 800)
+    light = await page.run(background)
+    assert await page.run(moves) != "0s"
+    await page.look(600, 800, dark=True, still=True)
+    dark = await page.run(background)
+    assert dark != light and await page.run(moves) == "0s"
+    await page.run(set_field("theme", "light"))
+    assert await page.run(background) == light
+    await page.run("document.getElementById('chats-toggle').click()")
+    assert await page.run("document.getElementById('chats-toggle').ariaExpanded") == "true"
+    await page.press("Escape")
+    assert await page.run("document.getElementById('chats-toggle').ariaExpanded") == "false"
+    assert await page.run("document.activeElement.id") == "chats-toggle"
 
 
-async def test_passages_tell_whether_they_were_read_or_reused(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.run(set_field("passages", "One passage.\n\n Another one.\n"))
-        await page.run(set_field("blend", "reuse"))
-        await ask(page, "Which is longer?")
-        assert asked(served) == ["One passage.\n\nAnother one.\n\nWhich is longer?"]
-        assert await shown(page, ".passages li") == [
-            "Document 1: reused (32 of 40 tokens), 40 % computed again",
-            "Document 2: read (40 tokens), 40 % computed again",
-        ]
-        await page.run("window.isOld = true")
-        await page.call("Page.reload")
-        await page.until(f"!window.isOld && document.readyState === 'complete' && {KNOWN}")
-        assert len(await shown(page, ".passages li")) == 2, "it is kept with the answer"
-        assert page.complaints == []
+async def test_passages_tell_whether_they_were_read_or_reused(served: Served, page: Page) -> None:
+    await page.run(set_field("passages", "One passage.\n\n Another one.\n"))
+    await page.run(set_field("blend", "reuse"))
+    await ask(page, "Which is longer?")
+    assert asked(served) == ["One passage.\n\nAnother one.\n\nWhich is longer?"]
+    assert await shown(page, ".passages li") == [
+        "Document 1: reused (32 of 40 tokens), 40 % computed again",
+        "Document 2: read (40 tokens), 40 % computed again",
+    ]
+    await reload(page)
+    assert len(await shown(page, ".passages li")) == 2, "it is kept with the answer"
+    assert page.complaints == []
 
 
 # --- what a newcomer meets ------------------------------------------------------------------------
@@ -267,9 +250,7 @@ async def test_an_answer_goes_on_after_a_reload_until_it_is_stopped(
                 "addEventListener('pagehide', (e) => e.stopImmediatePropagation(), true)"
             )
             await page.until("JSON.stringify({...localStorage}).includes('cut: the page')")
-        await page.run("window.isOld = true")
-        await page.call("Page.reload")
-        await page.until(f"!window.isOld && document.readyState === 'complete' && {KNOWN}")
+        await reload(page)
         assert await shown(page, ".bubble") == ["!held"]
         await page.until("document.getElementById('go').textContent === 'Stop'")
         await page.until(f"{WORDS}.startsWith({json.dumps(before)})")
@@ -283,70 +264,59 @@ async def test_an_answer_goes_on_after_a_reload_until_it_is_stopped(
 
 
 async def test_an_answer_that_the_server_lost_is_kept_as_cut_and_asked_again(
-    chromium: int,
+    served: Served,
+    page: Page,
 ) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.until(KNOWN)
-        await page.run(f"({TYPE})('!held')")
-        await page.until(
-            f"{GROWN} && JSON.stringify({{...localStorage}}).includes('cut: the page')"
-        )
-        (before,) = await shown(page, "#talk .words")
-        name = await page.run(STREAM)
-        assert (await served.http.delete(f"/v1/streams/{name}")).status_code == 200
-        await page.run("window.isOld = true")
-        await page.call("Page.reload")
-        await page.until(f"!window.isOld && document.readyState === 'complete' && {KNOWN}")
-        await page.until("document.querySelector('.foot')?.textContent.startsWith('cut:')")
-        (kept,) = await shown(page, "#talk .words")
-        assert before.startswith(kept) or kept.startswith(before)
-        await click(page, ".again")
-        await page.until("document.getElementById('go').textContent === 'Stop'")
-        assert asked(served) == ["!held"], "the cut answer is no part of the question"
-        await page.run("document.getElementById('form').requestSubmit()")
-        await page.until(IDLE)
+    await page.run(f"({TYPE})('!held')")
+    await page.until(f"{GROWN} && JSON.stringify({{...localStorage}}).includes('cut: the page')")
+    (before,) = await shown(page, "#talk .words")
+    name = await page.run(STREAM)
+    assert (await served.http.delete(f"/v1/streams/{name}")).status_code == 200
+    await reload(page)
+    await page.until("document.querySelector('.foot')?.textContent.startsWith('cut:')")
+    (kept,) = await shown(page, "#talk .words")
+    assert before.startswith(kept) or kept.startswith(before)
+    await click(page, ".again")
+    await page.until("document.getElementById('go').textContent === 'Stop'")
+    assert asked(served) == ["!held"], "the cut answer is no part of the question"
+    await page.run("document.getElementById('form').requestSubmit()")
+    await page.until(IDLE)
 
 
-async def test_a_cut_answer_is_not_kept_if_one_wants_that(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.run(set_field("keep", False))
-        await page.run(f"({TYPE})('!held')")
-        await page.until(GROWN)
-        await page.run("dispatchEvent(new Event('pagehide'))")
-        assert "held" not in await page.run("JSON.stringify({...localStorage})")
+async def test_a_cut_answer_is_not_kept_if_one_wants_that(page: Page) -> None:
+    await page.run(set_field("keep", False))
+    await page.run(f"({TYPE})('!held')")
+    await page.until(GROWN)
+    await page.run("dispatchEvent(new Event('pagehide'))")
+    assert "held" not in await page.run("JSON.stringify({...localStorage})")
 
 
-async def test_enter_during_an_answer_says_why_nothing_is_sent(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.until(KNOWN)
-        await page.run(f"({TYPE})('!held')")
-        await page.until(GROWN)
-        await page.run("document.getElementById('prompt').focus()")
-        await page.type("And this?")
-        await page.press("Enter")
-        assert "Escape ends it" in (await shown(page, "#hint"))[0]
-        await page.press("Escape")
-        await page.until(IDLE)
-        assert await shown(page, "#hint") == [""]
-        assert await page.run("document.getElementById('prompt').value") == "And this?"
-        assert len(served.engine.submitted) == 1
+async def test_enter_during_an_answer_says_why_nothing_is_sent(served: Served, page: Page) -> None:
+    await page.run(f"({TYPE})('!held')")
+    await page.until(GROWN)
+    await page.run("document.getElementById('prompt').focus()")
+    await page.type("And this?")
+    await page.press("Enter")
+    assert "Escape ends it" in (await shown(page, "#hint"))[0]
+    await page.press("Escape")
+    await page.until(IDLE)
+    assert await shown(page, "#hint") == [""]
+    assert await page.run("document.getElementById('prompt').value") == "And this?"
+    assert len(served.engine.submitted) == 1
 
 
-async def test_a_speed_is_told_once_and_words_say_where_they_came_from(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await ask(page, "Hello")
-        (side,), (foot,) = await shown(page, "#speed"), await shown(page, ".foot")
-        assert f" · {side} · " in foot
-        titles = await page.run("[...document.querySelectorAll('.token')].map((t) => t.title)")
-        assert titles and all("\n" in title for title in titles)
-        await page.run("window.isOld = true")
-        await page.call("Page.reload")
-        await page.until(f"!window.isOld && document.readyState === 'complete' && {KNOWN}")
-        titles = await page.run("[...document.querySelectorAll('.token')].map((t) => t.title)")
-        assert titles and all("\n" in title for title in titles)
-        decoration = "(t) => getComputedStyle(t).textDecorationLine"
-        corrected = "[...document.querySelectorAll('[data-origin=corrected]')]"
-        assert set(await page.run(f"{corrected}.map({decoration})")) <= {"none"}
+async def test_a_speed_is_told_once_and_words_say_where_they_came_from(page: Page) -> None:
+    await ask(page, "Hello")
+    (side,), (foot,) = await shown(page, "#speed"), await shown(page, ".foot")
+    assert f" · {side} · " in foot
+    titles = await page.run("[...document.querySelectorAll('.token')].map((t) => t.title)")
+    assert titles and all("\n" in title for title in titles)
+    await reload(page)
+    titles = await page.run("[...document.querySelectorAll('.token')].map((t) => t.title)")
+    assert titles and all("\n" in title for title in titles)
+    decoration = "(t) => getComputedStyle(t).textDecorationLine"
+    corrected = "[...document.querySelectorAll('[data-origin=corrected]')]"
+    assert set(await page.run(f"{corrected}.map({decoration})")) <= {"none"}
 
 
 async def test_fields_show_what_the_model_recommends_and_ask_for_nothing_else(
@@ -362,12 +332,11 @@ async def test_fields_show_what_the_model_recommends_and_ask_for_nothing_else(
             assert (options.sampling.temperature, options.sampling.top_p) == (0.3, 1.0)
 
 
-async def test_an_answer_has_most_of_a_phones_screen(chromium: int) -> None:
-    async with serving(FakeEngine()) as served, browser.opened(chromium, served.url) as page:
-        await page.look(375, 667)
-        await ask(page, "Hello")
-        share = "document.getElementById('talk').getBoundingClientRect().height / innerHeight"
-        assert await page.run(share) > 0.7
-        composer = "document.getElementById('form').getBoundingClientRect().bottom"
-        assert await page.run(f"{composer} <= innerHeight")
-        assert await page.run("document.documentElement.scrollWidth <= innerWidth")
+async def test_an_answer_has_most_of_a_phones_screen(page: Page) -> None:
+    await page.look(375, 667)
+    await ask(page, "Hello")
+    share = "document.getElementById('talk').getBoundingClientRect().height / innerHeight"
+    assert await page.run(share) > 0.7
+    composer = "document.getElementById('form').getBoundingClientRect().bottom"
+    assert await page.run(f"{composer} <= innerHeight")
+    assert await page.run("document.documentElement.scrollWidth <= innerWidth")
