@@ -54,8 +54,14 @@ def test_run_leaves_json_csv_and_a_page(tmp_path: Path, capsys: pytest.CaptureFi
     assert "same text: 4 of 4" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN])
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("sent", "inherited"),
+    [
+        (signal.SIGINT, signal.SIG_DFL),
+        (signal.SIGINT, signal.SIG_IGN),
+        (signal.SIGTERM, signal.SIG_DFL),
+    ],
+)
 def test_ctrl_c_keeps_what_was_measured(
     tmp_path: Path, sent: signal.Signals, inherited: signal.Handlers
 ) -> None:

@@ -1,6 +1,5 @@
 """Prompts from files and from nothing."""
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -10,11 +9,7 @@ from draftwerk_tools.loadtest.options import LoadTestOptions
 from draftwerk_tools.loadtest.workloads.catalogue import open_workload
 from draftwerk_tools.loadtest.workloads.oracle import CountUpward, check_count
 from draftwerk_tools.loadtest.workloads.synthetic import Synthetic
-
-
-def lines(path: Path, *rows: object) -> Path:
-    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n\n")
-    return path
+from tests.loadtest.workloads.test_prompt_files import lines
 
 
 def test_benchmark_files_keep_categories_and_turns(tmp_path: Path) -> None:
@@ -109,9 +104,3 @@ def test_counting_is_right_only_without_a_gap(
 def test_unknown_workloads_are_refused_by_name(workload: str) -> None:
     with pytest.raises(ValueError, match=workload):
         open_workload(LoadTestOptions(workload=workload))
-
-
-def test_a_file_line_without_a_question_is_refused(tmp_path: Path) -> None:
-    path = lines(tmp_path / "p.jsonl", {"text": "?"})
-    with pytest.raises(ValueError, match="prompt"):
-        open_workload(LoadTestOptions(workload=f"jsonl:{path}"))

@@ -43,13 +43,15 @@ PROMPTS = st.text(st.characters(codec="utf-8", exclude_characters="!"), min_size
 def gathered(stream: str, count: int) -> list[dict[str, Any]]:
     """Return the choices that a stream's chunks add up to."""
     choices: list[dict[str, Any]] = [
-        {"text": "", "reason": None, "logprobs": [], "origins": []} for _ in range(count)
+        {"text": "", "reason": None, "logprobs": [], "origins": [], "roles": []}
+        for _ in range(count)
     ]
     for event in events(stream):
         for chunk in event["choices"]:
             choice = choices[chunk["index"]]
             assert choice["reason"] is None
             choice["text"] += chunk["delta"].get("content") or ""
+            choice["roles"].append(chunk["delta"].get("role"))
             choice["reason"] = chunk["finish_reason"]
             choice["logprobs"] += (chunk["logprobs"] or {"content": []})["content"]
             choice["origins"] += chunk.get("origins", [])
@@ -74,6 +76,7 @@ async def test_streamed_is_not_streamed(served: Served) -> None:
             text = choice["message"]["content"]
             assert streamed["text"] == text == whole_text(asked, options, index)
             assert streamed["reason"] == choice["finish_reason"]
+            assert streamed["roles"] == ["assistant"] + [None] * (len(streamed["roles"]) - 1)
             assert streamed["logprobs"] == (choice["logprobs"] or {"content": []})["content"]
             assert streamed["origins"] == choice.get("origins", [])
 

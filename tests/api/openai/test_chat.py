@@ -80,24 +80,6 @@ async def test_a_stream_is_byte_exact(served: Served) -> None:
     assert reply.headers["x-request-id"] == "abc"
 
 
-async def test_the_role_comes_with_the_first_token_and_one_finish_reason_at_the_end() -> None:
-    async with serving(FakeEngine(step_s=0.003)) as served:
-        reply = await served.chat(seed=5, n=2, stream=True)
-        for index in range(2):
-            choices = [
-                event["choices"][0]
-                for event in events(reply.text)
-                if event["choices"][0]["index"] == index
-            ]
-            roles = [choice["delta"].get("role") for choice in choices]
-            assert roles == ["assistant"] + [None] * (len(choices) - 1)
-            assert choices[0]["delta"]["content"]
-            reasons = [choice["finish_reason"] for choice in choices]
-            assert reasons == [None] * (len(choices) - 1) + ["stop"]
-            text = "".join(choice["delta"].get("content", "") for choice in choices)
-            assert text == expected(served, index)
-
-
 async def test_usage_comes_only_when_asked_for_and_last(served: Served) -> None:
     plain = events((await served.chat(stream=True, seed=1)).text)
     assert not any("usage" in event for event in plain)

@@ -40,25 +40,9 @@ def test_everybody_asks_the_same_at_once_and_nothing_is_cached() -> None:
 
 
 def test_first_token_and_time_per_token_make_up_the_whole_latency() -> None:
-    whole = row(
-        scheduled_s=1.0,
-        sent_s=1.0,
-        first_s=1.5,
-        last_s=3.5,
-        ended_s=3.5,
-        output_tokens=11,
-        chunks=11,
-    )
+    times = {"scheduled_s": 1.0, "sent_s": 1.0, "first_s": 1.5, "last_s": 3.5}
+    whole, late = (row(**times, ended_s=end, output_tokens=11, chunks=11) for end in (3.5, 4.0))
     assert whole.unexplained_s() == pytest.approx(0.0)
-    late = row(
-        scheduled_s=1.0,
-        sent_s=1.0,
-        first_s=1.5,
-        last_s=3.5,
-        ended_s=4.0,
-        output_tokens=11,
-        chunks=11,
-    )
     assert late.unexplained_s() == pytest.approx(0.5)
     assert summarise([whole, late], [], False).unexplained_share == pytest.approx(0.5 / 3, abs=1e-3)
     at_once = row(first_s=1.5, last_s=1.5, output_tokens=4, chunks=1)
