@@ -4,7 +4,7 @@ import pytest
 
 from draftwerk.__main__ import run
 from draftwerk.api.cli.arguments import parser
-from draftwerk.api.cli.elsewhere import OTHER, SAME, translated
+from draftwerk.api.cli.elsewhere import OTHER, SAME, hint_for_flag, is_elsewhere, translated
 from draftwerk.api.cli.flag_groups import FLAG_GROUPS
 from draftwerk.api.cli.other_servers import OTHER_COMMANDS, SAME_VALUES
 from draftwerk.api.shared.config import Settings
@@ -131,49 +131,44 @@ ANSWERED = {
     "serve -h 0.0.0.0": "--host 0.0.0.0",
 }
 MISSPELT = {
-    "serve --kv-memry 1GiB": "--kv-memory",
-    "serve --kvmemory 1GiB": "--kv-memory",
     "serve --servedmodelname x": "--served-model-name",
     "serve --served-model x": "--served-model-name",
-    "serve --drafthead off": "--draft-head",
-    "serve --lora-merg d": "--lora-merge",
-    "serve --speculat off": "--speculate",
     "serve --speculative off": "--speculate",
-    "serve --bakend auto": "--backend",
-    "serve --dtyp int8": "--dtype",
-    "serve --kv-dtyp int8": "--kv-dtype",
-    "serve --aproximate kv-int8": "--approximate",
+    "serve --spekulate off": "--speculate",
     "serve --devise cpu": "--device",
-    "serve --tensor-paralell 2": "--tensor-parallel",
-    "serve --atention cpu": "--attention",
-    "serve --tool-fromat off": "--tool-format",
-    "serve --generation-confg none": "--generation-config",
-    "serve --poling mean": "--pooling",
-    "serve --exat": "--exact",
-    "serve --weight-stor d": "--weight-store",
-    "serve --kv-listn a:1": "--kv-listen",
-    "serve --kv-peer a:1": "--kv-peers",
-    "serve --blocksize 16": "--block-size",
-    "serve --request-max 5": "--requests-max",
-    "serve --row-max 5": "--rows-max",
-    "serve --round-token 5": "--round-tokens",
-    "serve --perfer latency": "--prefer",
-    "serve --slo-polcy last": "--slo-policy",
-    "serve --modles f": "--models",
-    "serve --keepalive 5m": "--keep-alive",
-    "serve --hsot 0.0.0.0": "--host",
-    "serve --prot 80": "--port",
-    "serve --memry-max 1GiB": "--memory-max",
     "serve --queue-maximum 5": "--queue-max",
-    "serve --apikey K": "--api-key",
+    "serve --que-max 5": "--queue-max",
     "serve --tls-certificate c": "--tls-cert",
-    "serve --cors-orgin u": "--cors-origin",
     "serve --recieipts": "--receipts",
+    "serve --kv_memory 1GiB": "--kv-memory",
+    "serve --max-memory 1GiB": "--memory-max",
+    "serve --re-rank yes-no": "--rerank",
+    "serve --rows 5": "--rows-max",
+    "serve --api-keys K": "--api-key",
+    "serve --slo-policies last": "--slo-policy",
     "chat --temprature 1": "--temperature",
+    "chat --sytem x": "--system",
     "serv": "serve",
     "chta": "chat",
     "docter": "doctor",
+    "quantice": "quantise",
+    "modles": "models",
+    "verfy": "verify",
+    "relpay": "replay",
 }
+ALIKE = {"--model", "--slo", "--also"}
+"""Each one letter from another flag."""
+
+
+def test_a_slip_of_a_letter_in_any_flag_is_asked() -> None:
+    """One is left out, doubled or behind the next, in turn over the flag."""
+    ours = parser().commands()["serve"]._option_string_actions
+    for flag in {field.flag for field in fields_of(Settings).values()} - ALIKE:
+        for at in range(2, len(flag) - 1):
+            before, letter, after, rest = flag[:at], flag[at], flag[at + 1], flag[at + 2 :]
+            slip = before + (after, letter * 2 + after, after + letter)[at % 3] + rest
+            if slip != flag and not is_elsewhere(slip):
+                assert f"did you mean {flag}?" in hint_for_flag(slip, ours), slip
 
 
 @pytest.mark.parametrize("line", OBEYED)
