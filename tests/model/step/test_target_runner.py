@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from random import Random
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 import torch
 
 from draftwerk.model.step.options.step_options import target_runner
+from draftwerk.model.step.target_runner import StepOption
 from draftwerk.speculative.rounds import NO_DRAFT, Draft, NewSequence, Proposal, Row, chain
 from draftwerk.speculative.row_parts.beam_rows import Branch
 from draftwerk.speculative.row_parts.feedback import LOSS_NATS
@@ -416,3 +418,11 @@ def opened(sampling: Sampling, draft: Draft, sequence_id: int = 1) -> Proposal:
         new_sequence=new_sequence,
     )
     return Proposal(make_round(row), (draft,))
+
+
+def test_hooks_that_no_option_overrides_are_not_called(directory, monkeypatch):
+    for hook in ("begin", "lay_out", "prepare", "follow", "report", "draft_next"):
+        monkeypatch.setattr(StepOption, hook, Mock(side_effect=AssertionError(hook)))
+    runner = make_runner(directory)
+    (decision,) = runner.step(opened(Sampling(temperature=0.0), NO_DRAFT)).decisions
+    assert decision.tokens
