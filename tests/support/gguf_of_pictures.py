@@ -9,6 +9,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.support.gguf_files import finish
 from tests.support.tiny_gguf import gguf_name, llama_cpp_order
 
 NAME = "Tiny Pictured"
@@ -126,8 +127,5 @@ def _add(writer: gguf.GGUFWriter, name: str, values: NDArray[np.float32], kind: 
 
 
 def _written(writer: gguf.GGUFWriter, path: Path) -> Path:
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path

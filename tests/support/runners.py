@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
+from draftwerk.cache.kinds.recurrent_states import RowState
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.attention.signature import Attention
+from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.batch.option_forwards import StatesForward
+from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.weights import Weights
@@ -25,7 +29,9 @@ from draftwerk.model.step.draft_runner import DraftRunner
 from draftwerk.model.step.loaded_model import BoundHead, LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
+from draftwerk.model.step.whole_prompts import all_seen, seeing
 from draftwerk.model.text.grammar import grammars_of
+from draftwerk.speculative.rounds import NO_DRAFT
 
 CPU = torch.device("cpu")
 FP32 = torch.float32
@@ -58,6 +64,15 @@ def build_runner(options: ModelOptions) -> TargetRunner:
 def build_draft_runner(options: ModelOptions) -> DraftRunner:
     """Return a draft model. Raises Refused."""
     return DraftRunner(build(options, drafts=True).parts)
+
+
+def plain_logits(config: ModelConfig, weights: Weights, tokens: list[int]) -> Tensor:
+    """Return those of a whole text's tokens, as the reference computes them in float32."""
+    layout = BatchBuilder(16)
+    layout.add(tokens, 0, tuple(range(32)), NO_DRAFT, samples=True, state=RowState(-1, 1))
+    layout.outputs = list(range(len(tokens)))
+    forward = seeing(TorchForward(config, weights, attend), config.graph.sees_all, all_seen)
+    return forward(layout.batch(CPU), allocate(config, 64, 16, FP32, CPU))
 
 
 def make_runner(directory: Path, block_count: int = 128, block_size: int = 4) -> TargetRunner:

@@ -10,8 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers import PreTrainedModel
 
+from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
+from draftwerk.model.checkpoint.gguf_card import GgufCard
+from tests.support.gguf_files import finish
 from tests.support.gguf_of_gemma4 import add_gemma4_fields, converted_gemma4
 from tests.support.gguf_of_hybrids import add_fields, converted, has_offset, names_of
 from tests.support.stored_blocks import stored
@@ -62,18 +66,20 @@ def save_gguf(
     more: Callable[[gguf.GGUFWriter], None] = lambda writer: None,
     fuses: bool = False,
     architecture: str = "",
+    parts: int = 0,
     **sizes: Any,
 ) -> Path:
     """Write a model whose matrices are of one type, or as named by GGUF's names of tensors.
 
-    `more` adds fields and tensors of its own. With `fuses` gates and ups of all experts are one.
+    `more` adds fields and tensors of its own. With `fuses` gates and ups of all experts are one,
+    with `parts` so many tensors are in a file.
     """
     usual = {"tie_word_embeddings": True, **SIZES, **OWN_SIZES.get(family, {})}
     model = tiny_model(family, seed, **{**usual, **sizes})
     config = model.config
     row = next(row for row in ARCHITECTURES if row.model_type == family)
     assert row.gguf is not None
-    writer = gguf.GGUFWriter(path, architecture or row.gguf.name)
+    writer = gguf.GGUFWriter(path, architecture or row.gguf.name, split_max_tensors=parts)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(512)
@@ -126,11 +132,23 @@ def save_gguf(
             values = values + np.float32(1)
         _add(writer, named, values, kinds.get(_kind_of(named), kind))
     more(writer)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
+
+
+def described(path: Path, directory: Path) -> GgufCard:
+    """Return the card of a file, whose config is written to a directory. Raises Refused."""
+    directory.mkdir(exist_ok=True)
+    return gguf_file.describe(path, "m", directory, lambda _: None)
+
+
+def as_in_file(model: PreTrainedModel, family: str) -> PreTrainedModel:
+    """Return a model with its parameters rounded as those of a file are that is not quantised."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not has_offset(name, family):
+                parameter.copy_(parameter.bfloat16())
+    return model
 
 
 def kv_heads_of(config: Any) -> int | list[int]:

@@ -14,7 +14,7 @@ import torch
 from draftwerk.__main__ import main
 from draftwerk.api.shared.config import Settings
 from draftwerk.assembly.doctor import findings
-from tests.model.checkpoint.test_gguf import write_gguf
+from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import save_tiny_with_text
 
 SERVE = ["serve", "--port", "0"]
@@ -280,7 +280,7 @@ def test_a_wrong_gguf_is_refused_in_one_line(
     folder: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    write_gguf(folder / "m.gguf", "llama", "llama")
+    save_gguf(folder / "m.gguf", "llama", "F32")
     (folder / "m.gguf").write_bytes(spoil((folder / "m.gguf").read_bytes()))
     line = printed([*SERVE, "m.gguf"], capsys)
     assert "m.gguf" in line and name in line

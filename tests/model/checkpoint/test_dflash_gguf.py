@@ -12,6 +12,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.drafters.drafter_table import draft_head_bytes
 from draftwerk.speculative.sampling import Sampling
 from tests.support.dflash_models import HEAD, MASK, SECOND, DFlashOracle
+from tests.support.gguf_files import finish
 from tests.support.head_drafting import Drafting, texts
 from tests.support.runners import make_runner_with_layer, require_kernels
 from tests.support.tiny_models import VOCAB
@@ -96,10 +97,7 @@ def write(oracle: DFlashOracle, path: Path, kind: str = "F32", **changed: Any) -
         type_ = gguf.GGMLQuantizationType[own_kind]
         stored = values if own_kind == "F32" else gguf.quants.quantize(values, type_)
         writer.add_tensor(name_in_gguf(name), stored, raw_dtype=type_)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return str(path)
 
 

@@ -3,9 +3,9 @@
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any
 
 import gguf
 import numpy as np
@@ -25,95 +25,52 @@ from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.parameters.defaults import SamplingDefaults
-from tests.support.tiny_gguf import gguf_name, llama_cpp_order
+from tests.support.gguf_files import finish
+from tests.support.tiny_gguf import NARROW, described, save_gguf
 from tests.support.tiny_models import VOCAB, save_tiny, tiny_model
 from training.bf16_copy import bf16_copy, write_copy
 
 THETA = 500_000.0
+own_cache = pytest.mark.usefixtures("own_cache")
 
 
-def write_gguf(
-    path: Path,
-    family: str,
-    architecture: str,
-    divisors: np.ndarray | None = None,
-    *,
-    more: Mapping[str, np.ndarray] = MappingProxyType({}),
-    seed: int = 0,
-    words: int = VOCAB,
-    padding: int = 0,
-    parts: int = 0,
-    texts: Sequence[str] = (),
-    kinds: Sequence[int] = (),
-    special: Mapping[str, int] = MappingProxyType({}),
-    **fields,
-) -> dict[str, torch.Tensor]:
-    """Write a tiny model as llama.cpp would; return its tensors, rounded to bf16."""
-    model = tiny_model(family, seed, tie_word_embeddings=True)
-    config = model.config
-    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=parts)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(512)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_token_list(texts or [f"t{index}" for index in range(words)])
-    if kinds:
-        writer.add_token_types(kinds)
-    for key, value in special.items():
-        writer.add_uint32(f"tokenizer.ggml.{key}", value)
-    if padding:
-        writer.add_string("general.description", "x" * padding)
-    if divisors is not None:
-        writer.add_rope_freq_base(THETA)
-        writer.add_tensor("rope_freqs.weight", divisors)
-    for name, values in more.items():
-        writer.add_tensor(name, values)
-    for key, value in fields.items():
-        writer.add_key_value(f"{architecture}.{key}", value, gguf.GGUFValueType.UINT32)
-    tensors = dict(model.named_parameters())
-    for name, tensor in tensors.items():
-        values = tensor.detach().numpy()
-        if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
-            heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
-            values = llama_cpp_order(values, heads)
-        writer.add_tensor(gguf_name(name, architecture), values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return {name: tensor.detach().to(torch.bfloat16) for name, tensor in tensors.items()}
+pytestmark = pytest.mark.usefixtures("no_tokenizer")  # the default model's test has a real one
 
 
-def described(path: Path, directory: Path) -> GgufCard:
-    return gguf_file.describe(path, "m", directory, lambda _: None)
+def write_gguf(path: Path, family: str = "llama", **given: Any) -> None:
+    save_gguf(path, family, "F32", **{**NARROW, **given})
 
 
-@pytest.fixture(autouse=True)
-def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vocabulary of names is no vocabulary; the default model's test has a real one."""
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+def numbers(**fields: int) -> Callable[[gguf.GGUFWriter], None]:
+    """Return what writes fields, a dot for each two underscores."""
+
+    def more(writer: gguf.GGUFWriter) -> None:
+        for name, value in fields.items():
+            writer.add_uint32(name.replace("__", "."), value)
+
+    return more
+
+
+def padding(writer: gguf.GGUFWriter) -> None:
+    writer.add_string("general.description", "x" * (1 << 20))
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 def test_tensors_come_back_as_transformers_names_and_orders_them(family: str, tmp_path: Path):
-    expected = write_gguf(tmp_path / "m.gguf", family, family)
+    write_gguf(tmp_path / "m.gguf", family)
     out = tmp_path / "out"
-    out.mkdir()
     write_copy(described(tmp_path / "m.gguf", out), out, tmp_path / "copy")
     found = load_file(tmp_path / "copy" / "model.safetensors")
+    model = tiny_model(family, tie_word_embeddings=True, **NARROW)
+    expected = dict(model.named_parameters())
     assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    assert all(torch.equal(found[name], each.bfloat16()) for name, each in expected.items())
 
 
-def test_a_model_in_several_files_is_one_by_any_of_their_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    write_gguf(tmp_path / "whole.gguf", "llama", "llama")
-    write_gguf(tmp_path / "m.gguf", "llama", "llama", parts=8)
+@own_cache
+def test_a_model_in_several_files_is_one_by_any_of_their_names(tmp_path: Path):
+    write_gguf(tmp_path / "whole.gguf")
+    write_gguf(tmp_path / "m.gguf", parts=8)
     shards = sorted(tmp_path.glob("m-*.gguf"))
     assert len(shards) == 3
     whole = weights_of(hub.locate(str(tmp_path / "whole.gguf")))
@@ -130,27 +87,38 @@ def test_all_ends_are_found(tmp_path: Path):
     path = tmp_path / "m.gguf"
     words = ["<eos>", "<end_of_turn>", "<|im_end|>", *(f"t{index}" for index in range(VOCAB - 3))]
     kinds = [gguf.TokenType.CONTROL] * 2 + [gguf.TokenType.NORMAL] * (VOCAB - 2)
-    fields = {"eos_token_id": 0, "eot_token_id": 7}
-    write_gguf(path, "llama", "llama", texts=words, kinds=kinds, special=fields)
+
+    def more(writer: gguf.GGUFWriter) -> None:
+        writer.add_token_list(words)
+        writer.add_token_types(kinds)
+        writer.add_eos_token_id(0)
+        writer.add_eot_token_id(7)
+
+    write_gguf(path, more=more)
     described(path, tmp_path)
     assert read_config(tmp_path).eos_token_ids == (0, 7, 1)
+
+
+def rotated(writer: gguf.GGUFWriter, divisors: np.ndarray) -> None:
+    writer.add_rope_freq_base(THETA)
+    writer.add_tensor("rope_freqs.weight", divisors)
 
 
 def test_llama3_rope_is_read_back_from_its_divisors(tmp_path: Path):
     rule = {"rope_type": "llama3", "factor": 32.0, **LLAMA3_DEFAULTS}
     plain, scaled = (rotary(8, THETA, scaling, 0)[0] for scaling in ({}, rule))
     divisors = np.divide(plain, scaled).astype(np.float32)
-    write_gguf(tmp_path / "m.gguf", "llama", "llama", divisors)
+    write_gguf(tmp_path / "m.gguf", more=lambda writer: rotated(writer, divisors))
     described(tmp_path / "m.gguf", tmp_path)
     assert read_config(tmp_path).rope_inverse_frequencies == pytest.approx(scaled, rel=1e-6)
-    write_gguf(tmp_path / "odd.gguf", "llama", "llama", divisors[::-1].copy())
+    write_gguf(tmp_path / "odd.gguf", more=lambda writer: rotated(writer, divisors[::-1].copy()))
     with pytest.raises(Refused, match="rule"):
         described(tmp_path / "odd.gguf", tmp_path)
 
 
+@own_cache
 def test_two_processes_may_describe_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    write_gguf(tmp_path / "m.gguf", "llama", "llama")
+    write_gguf(tmp_path / "m.gguf")
     barrier = threading.Barrier(2)
     describe = gguf_file.describe
 
@@ -173,9 +141,9 @@ def test_two_processes_may_describe_at_once(tmp_path: Path, monkeypatch: pytest.
     assert hub.locate(str(tmp_path / "m.gguf")) == found[0]  # no barrier: not described again
 
 
-def test_a_model_that_is_refused_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    write_gguf(tmp_path / "m.gguf", "llama", "llama", expert_count=8)
+@own_cache
+def test_a_model_that_is_refused_leaves_nothing(tmp_path: Path):
+    write_gguf(tmp_path / "m.gguf", more=numbers(llama__expert_count=8))
     with pytest.raises(Refused, match="expert_used_count"):
         hub.locate(str(tmp_path / "m.gguf"))
     assert not list(hub.cache_directory().iterdir())
@@ -185,28 +153,26 @@ def weights_of(location: hub.Location) -> bytes:
     return (bf16_copy(location) / "model.safetensors").read_bytes()
 
 
-def test_two_models_alike_in_name_size_and_first_mebibyte_are_two(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+@own_cache
+def test_two_models_alike_in_name_size_and_first_mebibyte_are_two(tmp_path: Path):
     paths = [tmp_path / folder / "m.gguf" for folder in ("one", "two")]
     for seed, path in enumerate(paths):
         path.parent.mkdir()
-        write_gguf(path, "llama", "llama", seed=seed, padding=1 << 20)
+        write_gguf(path, seed=seed, more=padding)
     one, two = (path.read_bytes() for path in paths)
     assert len(one) == len(two) and one[: 1 << 20] == two[: 1 << 20] and one != two
     first, second = (hub.locate(str(path)) for path in paths)
     assert weights_of(first) != weights_of(second)
 
 
+@own_cache
 def test_a_file_overwritten_in_place_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(content, "SETTLED_NS", 0)
     path = tmp_path / "m.gguf"
-    write_gguf(path, "llama", "llama", padding=1 << 20)
+    write_gguf(path, more=padding)
     status = path.stat()
     first = hub.locate(str(path))
-    write_gguf(tmp_path / "other.gguf", "llama", "llama", seed=1, padding=1 << 20)
+    write_gguf(tmp_path / "other.gguf", seed=1, more=padding)
     path.write_bytes((tmp_path / "other.gguf").read_bytes())
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert (path.stat().st_ino, path.stat().st_size) == (status.st_ino, status.st_size)
@@ -215,6 +181,7 @@ def test_a_file_overwritten_in_place_is_read_again(tmp_path: Path, monkeypatch: 
     assert hub.locate(str(path)).directory != first.directory
 
 
+@own_cache
 @pytest.mark.parametrize("name", ["gguf.json", "config.json", LISTING])
 @pytest.mark.parametrize("how", ["zeroed", "cut", "gone"])
 @pytest.mark.parametrize("is_seen", [True, False])
@@ -227,12 +194,11 @@ def test_a_damaged_conversion_is_converted_anew(
     is_seen: bool,
 ):
     """A disk that loses what was written changes no status (`is_seen`): it has to be read."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     if not is_seen:
         monkeypatch.setattr(listing, "SMALL", 0)
         monkeypatch.setattr(content.Hashed, "of", lambda path: content.Hashed(0, 0, 0, 0, 0, ""))
     path = tmp_path / "m.gguf"
-    write_gguf(path, "llama", "llama")
+    write_gguf(path)
     directory = hub.locate(str(path)).directory
     damaged = directory / name
     whole = damaged.read_bytes()
@@ -247,9 +213,9 @@ def test_a_damaged_conversion_is_converted_anew(
     assert not [*hub.cache_directory().glob(".m-*")]
 
 
-def test_the_doctor_reads_conversions_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    write_gguf(tmp_path / "m.gguf", "llama", "llama")
+@own_cache
+def test_the_doctor_reads_conversions_whole(tmp_path: Path):
+    write_gguf(tmp_path / "m.gguf")
     directory = hub.locate(str(tmp_path / "m.gguf")).directory
     _damage(directory / "config.json", "zeroed")
     assert [*hub.damaged_models(hub.cache_directory())] == [(directory, True)]
@@ -292,21 +258,23 @@ def test_a_cache_folder_that_cannot_be_written_is_named(
 ):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    write_gguf(tmp_path / "m.gguf", "llama", "llama")
+    write_gguf(tmp_path / "m.gguf")
     with pytest.raises(Refused, match=rf"m.gguf cannot .* {tmp_path}/file/draftwerk: Not a dir"):
         hub.locate(str(tmp_path / "m.gguf"))
 
 
 def test_a_format_that_cannot_be_read_is_refused_before_anything_is_written(tmp_path: Path):
-    bias = np.zeros(96, np.int32)
-    write_gguf(tmp_path / "m.gguf", "llama", "llama", more={"blk.0.ffn_up.bias": bias})
+    def bias(writer: gguf.GGUFWriter) -> None:
+        writer.add_tensor("blk.0.ffn_up.bias", np.zeros(48, np.int32))
+
+    write_gguf(tmp_path / "m.gguf", more=bias)
     with pytest.raises(Refused, match=r"'blk.0.ffn_up.bias' at byte \d+ is I32: not sup"):
         described(tmp_path / "m.gguf", tmp_path)
     assert list(tmp_path.iterdir()) == [tmp_path / "m.gguf"]
 
 
 def test_other_architectures_are_refused(tmp_path: Path):
-    write_gguf(tmp_path / "m.gguf", "llama", "deepseek")
+    write_gguf(tmp_path / "m.gguf", architecture="deepseek")
     with pytest.raises(Refused, match="'deepseek' is not supported"):
         described(tmp_path / "m.gguf", tmp_path)
 
@@ -327,36 +295,38 @@ def test_a_foreign_file_is_refused_by_name(content: bytes, tmp_path: Path):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"attention.head_count": 0}, ["llama.attention.head_count 0 is not a count"]),
+        ({"attention__head_count": 0}, ["llama.attention.head_count 0 is not a count"]),
         ({"block_count": 0}, ["llama.block_count 0 is not a count"]),
         ({"block_count": 2**31}, ["llama.block_count 2147483648 is above 10000"]),
         ({"block_count": 3}, ["tensor 'blk.2.attn_norm.weight' is missing"]),
         (
-            {"attention.key_length": 16},
+            {"attention__key_length": 16},
             ["'blk.0.attn_q.weight' at byte ", "is [32, 32], the metadata call for [64, 32]"],
-        ),
-        (
-            {"words": VOCAB + 1},
-            ["'token_embd.weight' at byte ", "for [98, 32] (tokenizer.ggml.tokens)"],
         ),
     ],
 )
 def test_metadata_that_no_tensors_have_are_refused(
     fields: dict[str, int], said: list[str], tmp_path: Path
 ):
-    write_gguf(tmp_path / "m.gguf", "llama", "llama", **fields)
+    more = numbers(**{f"llama__{name}": value for name, value in fields.items()})
+    write_gguf(tmp_path / "m.gguf", more=more)
     refused = refusal(tmp_path / "m.gguf")
     assert all(each in refused for each in said), refused
+
+
+def test_words_that_the_embedding_does_not_have_are_refused(tmp_path: Path):
+    words = [f"t{index}" for index in range(VOCAB + 1)]
+    write_gguf(tmp_path / "m.gguf", more=lambda writer: writer.add_token_list(words))
+    refused = refusal(tmp_path / "m.gguf")
+    assert "'token_embd.weight' at byte " in refused
+    assert "for [98, 32] (tokenizer.ggml.tokens)" in refused
 
 
 def test_metadata_that_is_missing_is_named(tmp_path: Path):
     path = tmp_path / "m.gguf"
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(2)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     assert "a GGUF without .attention.head_count, .embedding_length" in refusal(path)
 
 
@@ -365,21 +335,15 @@ def test_a_directory_of_safetensors_is_used_where_it_is(tmp_path: Path):
     assert hub.locate(str(tmp_path / "mine")) == ("mine", tmp_path / "mine")
 
 
-def test_the_sampling_that_a_file_recommends_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+@own_cache
+def test_the_sampling_that_a_file_recommends_is_kept(tmp_path: Path) -> None:
+    def sampling(writer: gguf.GGUFWriter) -> None:
+        writer.add_float32("general.sampling.temp", 0.6)
+        writer.add_float32("general.sampling.top_p", 0.95)
+        writer.add_int32("general.sampling.top_k", 20)
 
-    class SamplingWriter(gguf.GGUFWriter):
-        def __init__(self, *arguments, **named) -> None:
-            super().__init__(*arguments, **named)
-            self.add_float32("general.sampling.temp", 0.6)
-            self.add_float32("general.sampling.top_p", 0.95)
-            self.add_int32("general.sampling.top_k", 20)
-
-    write_gguf(tmp_path / "plain.gguf", "llama", "llama")
-    monkeypatch.setattr(gguf, "GGUFWriter", SamplingWriter)
-    write_gguf(tmp_path / "says.gguf", "llama", "llama")
+    write_gguf(tmp_path / "plain.gguf")
+    write_gguf(tmp_path / "says.gguf", more=sampling)
     plain, says = (hub.locate(str(tmp_path / name)) for name in ("plain.gguf", "says.gguf"))
     assert recommended(plain.directory)[0] == SamplingDefaults()
     found = SamplingDefaults(temperature=0.6, top_p=0.95, top_k=20)

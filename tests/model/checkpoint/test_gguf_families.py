@@ -9,19 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from draftwerk.model.attention.reference import attend
-from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
-from draftwerk.model.checkpoint.gguf_card import GgufCard, write_card
+from draftwerk.model.checkpoint.gguf_card import write_card
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.speculative.rounds import NO_DRAFT
-from tests.model.native.models import part, round_of
-from tests.support.gguf_of_hybrids import has_offset
-from tests.support.tiny_gguf import said_by_files, save_gguf
+from tests.support.runners import plain_logits
+from tests.support.tiny_gguf import as_in_file, described, said_by_files, save_gguf
 from tests.support.tiny_models import (
     GEMMA4_EXPERTS,
     ROPES,
@@ -65,10 +59,7 @@ CASES = {row.model_type: (row.model_type, {}) for row in ARCHITECTURES if row.gg
 }
 
 
-@pytest.fixture(autouse=True)
-def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vocabulary of names is no vocabulary."""
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+pytestmark = pytest.mark.usefixtures("no_tokenizer")
 
 
 @pytest.mark.parametrize(("family", "changes"), CASES.values(), ids=CASES)
@@ -77,27 +68,16 @@ def test_logits_equal_those_of_transformers(
 ) -> None:
     changes = said_by_files(family, changes)
     path = save_gguf(tmp_path / "m.gguf", family, "F32", **changes)
-    oracle = tiny_model(family, **{key: changes[key] for key in changes if key != "fuses"})
+    own = {key: changes[key] for key in changes if key != "fuses"}
+    oracle = as_in_file(tiny_model(family, **own), family)
     out = tmp_path / "out"
-    out.mkdir()
-    write_card(gguf_file.describe(path, "m", out, lambda _: None), out)
+    write_card(described(path, out), out)
     model = load(str(out), torch.float32)
-    with torch.no_grad():
-        for name, parameter in oracle.named_parameters():
-            if not has_offset(name, family):
-                parameter.copy_(parameter.bfloat16())
     tokens = Random(1).choices(range(VOCAB), k=100)
-    forward = TorchForward(model.config, model.weights, attend)
-    pages = allocate(model.config, 64, 16, torch.float32, torch.device("cpu"))
-    ours = forward(round_of([part(tokens, draft=NO_DRAFT)]), pages)
+    ours = plain_logits(model.config, model.weights, tokens)
     difference = float((ours - oracle_logits(oracle, tokens)).abs().max())
     # Experts that all but tie, and norms of little, amplify rounding: Transformers' own as well.
     assert difference < 1e-4 or difference < 2 * own_rounding(oracle, tokens)
-
-
-def described(path: Path, directory: Path) -> GgufCard:
-    directory.mkdir()
-    return gguf_file.describe(path, "m", directory, lambda _: None)
 
 
 def test_layers_that_draft_are_left_out(tmp_path: Path) -> None:
@@ -112,23 +92,25 @@ def test_layers_that_draft_are_left_out(tmp_path: Path) -> None:
     assert read_config(tmp_path / "out").layer_count == 4
 
 
-def test_scores_that_are_no_sigmoids_are_refused(tmp_path: Path) -> None:
-    def add_scores(writer: gguf.GGUFWriter) -> None:
-        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SOFTMAX)
-
-    path = save_gguf(tmp_path / "m.gguf", "lfm2_moe", "F32", more=add_scores)
-    with pytest.raises(Refused, match="expert_gating_func 1 is not supported"):
-        described(path, tmp_path / "out")
+def add_softmax(writer: gguf.GGUFWriter) -> None:
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SOFTMAX)
 
 
-def test_inputs_of_all_in_one_matrix_are_refused(tmp_path: Path) -> None:
+def add_inputs_in_one_matrix(writer: gguf.GGUFWriter) -> None:
     """As the first files of Qwen3-Next have them."""
+    writer.add_tensor("blk.0.ssm_in.weight", np.zeros((224, 64), np.float32))
 
-    def add_inputs(writer: gguf.GGUFWriter) -> None:
-        writer.add_tensor("blk.0.ssm_in.weight", np.zeros((224, 64), np.float32))
 
-    path = save_gguf(tmp_path / "m.gguf", "qwen3_next", "F32", more=add_inputs)
-    with pytest.raises(Refused, match=r"'blk.0.ssm_in.weight' is not supported"):
+@pytest.mark.parametrize(
+    ("family", "more", "said"),
+    [
+        ("lfm2_moe", add_softmax, "expert_gating_func 1 is not supported"),
+        ("qwen3_next", add_inputs_in_one_matrix, "'blk.0.ssm_in.weight' is not supported"),
+    ],
+)
+def test_what_a_graph_does_not_have_is_refused(family, more, said, tmp_path: Path) -> None:
+    path = save_gguf(tmp_path / "m.gguf", family, "F32", more=more)
+    with pytest.raises(Refused, match=said):
         described(path, tmp_path / "out")
 
 

@@ -21,6 +21,7 @@ from draftwerk.model.checkpoint.vocabularies.sentence_pieces import piece_docume
 from draftwerk.model.checkpoint.vocabularies.splits import COMPOSED, SPLITS, WHOLE_WORDS
 from draftwerk.model.text.tokenizer import TextTokenizer
 from tests.model.checkpoint.vocabularies.oracles import random_texts, trained
+from tests.support.gguf_files import finish
 
 FIRST = 256
 NAMES = ("<|endoftext|>", "<|begin|>", "<|end|>", "<think>", "<|other|>")
@@ -56,10 +57,7 @@ def save(
         writer.add_uint32(f"tokenizer.ggml.{name}_token_id", FIRST + value)
     for name, is_put in add.items():
         writer.add_bool(f"tokenizer.ggml.add_{name}_token", is_put)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -227,10 +225,7 @@ def test_pieces_have_the_numbers_that_sentencepiece_gives(
     writer.add_unk_token_id(0)
     if has_prefix is not None:
         writer.add_add_space_prefix(has_prefix)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     (ours := tmp_path / "ours").mkdir()
     write_tokenizer(path, read_gguf(path).fields, ours)
     found = TextTokenizer(ours)

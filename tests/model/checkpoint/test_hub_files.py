@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from huggingface_hub import constants, file_download
 
-from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint import hub_files
 from draftwerk.model.checkpoint.files.byte_progress import ByteProgress, size_text
 from draftwerk.model.checkpoint.hub import locate
@@ -18,8 +17,8 @@ from draftwerk.model.checkpoint.hub_files import fetch, find_local
 from draftwerk.model.checkpoint.hub_name import HubName
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.unsupported import Refused
-from tests.model.checkpoint.test_gguf import write_gguf
 from tests.support.stand_in_hub import StandInHub, stand_in_hub
+from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import VOCAB
 
 Q4 = HubName("org/m-GGUF", tag="Q4_K_M")
@@ -197,12 +196,9 @@ def test_a_model_that_was_pulled_is_served_where_no_hub_answers(
         locate("org/m-GGUF:Q4_K_M")
 
 
-def test_a_gguf_of_a_hub_is_served_by_its_name(
-    hub: StandInHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
-    write_gguf(tmp_path / "m.gguf", "llama", "llama", parts=8)
+@pytest.mark.usefixtures("no_tokenizer", "own_cache")
+def test_a_gguf_of_a_hub_is_served_by_its_name(hub: StandInHub, tmp_path: Path):
+    save_gguf(tmp_path / "m.gguf", "llama", "F32", parts=8)
     parts = {f"q/{path.name}": path.read_bytes() for path in sorted(tmp_path.glob("m-*.gguf"))}
     hub.repositories["org/split"] = parts
     found = locate("https://huggingface.co/org/split/blob/main/q/m-00002-of-00003.gguf")

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.support.llama_library import LlamaModel
-from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.native.forward import NativeForward
@@ -50,13 +49,12 @@ CASES = {row.model_type: (row.model_type, {}) for row in ARCHITECTURES if row.gg
 }
 
 
+@pytest.mark.usefixtures("no_tokenizer", "own_cache")
 @pytest.mark.skipif(not LIBRARY, reason="LLAMA_CPP names no folder with llama.cpp's library")
 @pytest.mark.parametrize(("family", "own"), CASES.values(), ids=CASES)
 def test_distributions_are_those_of_llama_cpp(
-    family: str, own: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    family: str, own: dict[str, Any], tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
     changes = {"tie_word_embeddings": False, **CHANGES.get(family, {}), **own}
     path = save_gguf(tmp_path / "m.gguf", family, "F32", **changes)
     tokens = Random(1).choices(range(3, VOCAB), k=LENGTH)

@@ -8,19 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwerk.model.attention.reference import attend
 from draftwerk.model.checkpoint.gguf_tensors import plain_values
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.stored_matrix import STORED, StoredMatrix
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.checkpoint.weights import WeightMatrix
+from draftwerk.model.checkpoint.weights import LayerWeights, WeightMatrix
 from draftwerk.model.native.forward import NativeForward
 from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import dequantised
-from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.reference.kv_pages import allocate
 from tests.model.native.models import part, random_pages, round_of
 from tests.support.quantised_checkpoints import (
     FORMS,
@@ -30,6 +27,7 @@ from tests.support.quantised_checkpoints import (
     save_quantised,
     words,
 )
+from tests.support.runners import plain_logits
 from tests.support.thread_ranks import Grid, differing
 from tests.support.tiny_models import VOCAB, oracle_logits
 
@@ -130,17 +128,26 @@ def test_its_info_names_what_it_is_served_as(tmp_path: Path):
     assert info.stored_kinds == {"G4_32": 2 * 128 * (2 * 128 + 2 * 64 + 3 * 256) // 2}
 
 
-def test_shapes_alone_are_known_where_matrices_are_packed_already(tmp_path: Path):
-    save_quantised(tmp_path, "fp8 blocks")
-    read = load(str(tmp_path), None, keeps_blocks=True).weights.layers[0]
-    unread = load(str(tmp_path), None, keeps_blocks=True, matrices=False).weights.layers[0]
-    for name in ("qkv", "output", "gate_up", "down"):
-        for one, other in zip(getattr(read, name), getattr(unread, name), strict=True):
-            assert (one.kind, one.shape, one.data.shape) == (
-                other.kind,
-                other.shape,
-                other.data.shape,
-            )
+@pytest.mark.parametrize("has_experts", [False, True])
+def test_shapes_alone_are_known_where_matrices_are_packed_already(
+    has_experts: bool, tmp_path: Path
+):
+    if has_experts:
+        save_mxfp4(tmp_path)
+    else:
+        save_quantised(tmp_path, "fp8 blocks")
+    read, unread = (
+        load(str(tmp_path), None, keeps_blocks=True, matrices=each).weights.layers[0]
+        for each in (True, False)
+    )
+    for one, other in zip(parts_of(read), parts_of(unread), strict=True):
+        assert (one.kind, one.shape, one.data.shape) == (other.kind, other.shape, other.data.shape)
+
+
+def parts_of(layer: LayerWeights) -> list[StoredMatrix]:
+    if layer.experts is not None:
+        return [*layer.experts.gate_up[3]]
+    return [part for name in ("qkv", "output", "gate_up", "down") for part in getattr(layer, name)]
 
 
 def test_experts_in_mxfp4_keep_their_size_and_their_values(tmp_path: Path):
@@ -165,23 +172,11 @@ def test_experts_in_mxfp4_keep_their_size_and_their_values(tmp_path: Path):
     assert (info.file_format, info.stored_format) == ("MXFP4", "stored")
 
 
-def test_shapes_of_experts_are_known_without_their_blocks(tmp_path: Path):
-    save_mxfp4(tmp_path)
-    read, unread = (
-        load(str(tmp_path), None, keeps_blocks=True, matrices=each).weights.layers[0].experts
-        for each in (True, False)
-    )
-    for one, other in zip(read.gate_up[3], unread.gate_up[3], strict=True):
-        assert (one.kind, one.shape, one.data.shape) == (other.kind, other.shape, other.data.shape)
-
-
 def test_logits_of_experts_in_mxfp4_are_those_of_transformers(tmp_path: Path):
     oracle, tokens = save_mxfp4(tmp_path), Random(1).choices(range(VOCAB), k=150)
     truth = oracle_logits(oracle, tokens)
     plain = load(str(tmp_path), torch.float32)
-    pages = allocate(plain.config, 64, 16, torch.float32, torch.device("cpu"))
-    forward = TorchForward(plain.config, plain.weights, attend)
-    assert (forward(round_of([part(tokens)]), pages) - truth).abs().max() < 1e-4
+    assert (plain_logits(plain.config, plain.weights, tokens) - truth).abs().max() < 1e-4
     blocks = load(str(tmp_path), None, keeps_blocks=True)
     native = NativeForward(blocks.config, blocks.weights, STORED, Pool(2))
     pages = random_pages(native._config, native.page_dtype, width=native.page_width)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint import hub
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.files.listing import LISTING
@@ -28,11 +27,7 @@ KINDS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4")
 MATRICES = ("qkv", "output", "gate_up", "down")
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
-    return tmp_path / "cache" / "draftwerk"
+pytestmark = pytest.mark.usefixtures("no_tokenizer", "own_cache")
 
 
 def values(matrix: WeightMatrix) -> Tensor:
@@ -108,11 +103,11 @@ def split(config: ModelConfig, qkv: Tensor) -> tuple[Tensor, ...]:
     return qkv.split([config.num_heads * config.head_size, key, key])
 
 
-def test_only_kilobytes_are_written(tmp_path: Path, cache: Path):
+def test_only_kilobytes_are_written(tmp_path: Path):
     path = save_gguf(tmp_path / "m.gguf", "llama", "Q8_0")
     load(str(path), None)
     blocks_of(path)
-    (folder,) = cache.iterdir()
+    (folder,) = (tmp_path / "cache" / "draftwerk").iterdir()
     assert {each.name for each in folder.iterdir()} == {"config.json", "gguf.json", LISTING}
     assert sum(each.stat().st_size for each in folder.iterdir()) < 10_000
 

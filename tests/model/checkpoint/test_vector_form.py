@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from safetensors.torch import save_file
 
-from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.files.shards import SINGLE
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
@@ -102,10 +101,8 @@ def test_a_gguf_says_it_by_number() -> None:
         vector_form(Path("x"), {**CONFIG, "pooling_type": 2})
 
 
-def test_a_reranker_as_llama_cpp_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
-
+@pytest.mark.usefixtures("no_tokenizer", "own_cache")
+def test_a_reranker_as_llama_cpp_writes_it(tmp_path: Path) -> None:
     def more(labels: list[str]) -> Callable[[gguf.GGUFWriter], None]:
         def add(writer: gguf.GGUFWriter) -> None:
             writer.add_pooling_type(gguf.PoolingType.RANK)

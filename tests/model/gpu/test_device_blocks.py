@@ -10,7 +10,6 @@ from torch import Tensor
 
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.batch.builder import BatchBuilder
-from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.gguf_tensors import plain_values
 from draftwerk.model.checkpoint.loader import Checkpoint, load
 from draftwerk.model.checkpoint.stored_matrix import KINDS, StoredMatrix
@@ -37,10 +36,7 @@ MIXES = {
 """Types of a file, and those of some matrices."""
 
 
-@pytest.fixture(autouse=True)
-def no_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+pytestmark = pytest.mark.usefixtures("no_tokenizer", "own_cache")
 
 
 def saved(path: Path, kind: str) -> Checkpoint:

@@ -24,7 +24,7 @@ from tests.model.gpu.test_families import ALWAYS, COUNT, GREEDY, PROMPT, device_
 from tests.support import runners
 from tests.support.model_driver import generate
 from tests.support.runners import FP32, make_runner
-from tests.support.tiny_gguf import SIZES, said_by_files, save_gguf
+from tests.support.tiny_gguf import SIZES, described, said_by_files, save_gguf
 from tests.support.tiny_models import CASES, save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -97,8 +97,7 @@ def test_texts_of_a_file_are_those_of_its_numbers(name: str, tmp_path: Path):
     kind = KINDS[list(FILES).index(name) % len(KINDS)]
     path = save_gguf(tmp_path / "m.gguf", family, kind, **sizes)
     out = tmp_path / "out"
-    out.mkdir()
-    write_card(gguf_file.describe(path, "m", out, lambda _: None), out)
+    write_card(described(path, out), out)
     expected = generate(make_runner(out), PROMPT, GREEDY, COUNT)
     assert generate(device_runner(out, dtype="stored"), PROMPT, GREEDY, COUNT) == expected
     assert drafted(device_runner(out, dtype="stored"), expected, 1).output == expected

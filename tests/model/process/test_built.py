@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from draftwerk.model.checkpoint import gguf
 from draftwerk.model.checkpoint.files import content
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
@@ -17,9 +16,7 @@ ALONE = ModelOptions(pages_descriptor=1)
 AMONG_OTHERS = replace(ALONE, hands_over_pages=True)
 
 
-@pytest.fixture(autouse=True)
-def without_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gguf, "write_tokenizer", lambda *given: None)
+pytestmark = pytest.mark.usefixtures("no_tokenizer")
 
 
 def name_of(path: Path, options: ModelOptions) -> str:

@@ -21,6 +21,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.text.vocabulary import read_tokenizer
 from draftwerk.model.text.vocabulary_text import VocabularyText
 from tests.model.text.test_following_text import first_only
+from tests.support.sampled import whole_and_sampled
 from tests.support.small_tokenizers import byte_level, sentencepiece_like
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")
@@ -119,7 +120,7 @@ def fault(directory: Path, config: dict[str, Any], key: str, value: Any) -> str:
     return "" if expected in (None, found) else f"{key} {value!r}: accepted and ignored"
 
 
-def faults(name: str, directory: Path, count: int | None = None) -> tuple[list[str], int]:
+def faults(name: str, directory: Path, count: int | None) -> tuple[list[str], int]:
     """Return what is wrong, and how many keys were walked; `count` samples them."""
     config, walked = save(name, directory), changes()
     if count is not None:
@@ -128,19 +129,13 @@ def faults(name: str, directory: Path, count: int | None = None) -> tuple[list[s
     return found, len({key for key, _ in walked})
 
 
-@pytest.mark.grid
-@pytest.mark.parametrize("name", CASES)
+@whole_and_sampled(CASES, SAMPLED)
 def test_no_key_is_accepted_and_ignored(
-    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
+    name: str, count: int | None, tmp_path: Path, record_property: Any
 ) -> None:
-    found, walked = faults(name, tmp_path)
-    record_property("keys of tokenizer_config.json", walked)
-    assert found == []
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_no_key_of_a_sample_is_accepted_and_ignored(name: str, tmp_path: Path) -> None:
-    found, walked = faults(name, tmp_path, SAMPLED)
+    found, walked = faults(name, tmp_path, count)
+    if count is None:
+        record_property("keys of tokenizer_config.json", walked)
     assert walked and found == []
 
 

@@ -15,6 +15,7 @@ from draftwerk.model.checkpoint.files.gguf_header import read_gguf_header, tenso
 from draftwerk.model.checkpoint.files.gguf_shards import read_gguf
 from draftwerk.model.checkpoint.files.shard_names import model_name
 from draftwerk.model.checkpoint.unsupported import Refused
+from tests.support.gguf_files import finish
 
 pytestmark = pytest.mark.fast
 
@@ -32,10 +33,7 @@ def write(path: Path, parts: int = 0, seed: int = 0, architecture: str = "llama"
         writer.add_tensor(name, random.standard_normal(shape).astype(np.float32))
     quantised = gguf.quants.quantize(np.ones((4, 64), np.float32), GGMLQuantizationType.Q4_0)
     writer.add_tensor("ten.weight", quantised, raw_dtype=GGMLQuantizationType.Q4_0)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

@@ -15,16 +15,12 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
-from draftwerk.model.attention.reference import attend
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.keys.config_keys import ONLY, READ, WITHOUT_EFFECT
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.model.step.whole_prompts import all_seen, seeing
-from tests.model.native.models import part, round_of
 from tests.support.config_walk import Change, changes_of
+from tests.support.runners import plain_logits
 from tests.support.tiny_models import (
     CASES,
     FAMILIES,
@@ -79,10 +75,7 @@ def theirs(family: str, directory: Path, tokens: list[int]) -> Truth | None:
 
 def ours(directory: Path, tokens: list[int]) -> Tensor:
     model = load(str(directory), torch.float32)
-    plain = TorchForward(model.config, model.weights, attend)
-    forward = seeing(plain, model.config.graph.sees_all, all_seen)
-    pages = allocate(model.config, 64, 16, torch.float32, torch.device("cpu"))
-    return forward(round_of([part(tokens)]), pages)
+    return plain_logits(model.config, model.weights, tokens)
 
 
 def difference(mine: Tensor, truth: Tensor) -> float:

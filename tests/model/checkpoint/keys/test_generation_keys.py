@@ -20,6 +20,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.parameters.bounds import BIAS_BOUND
 from draftwerk.speculative.sampling import Sampling, edited
 from tests.support.distributions import probabilities
+from tests.support.sampled import whole_and_sampled
 from tests.support.tiny_models import VOCAB, tiny_model
 
 pytestmark = pytest.mark.usefixtures("quiet_transformers")
@@ -119,7 +120,7 @@ def fault(texts: Texts, directory: Path, fields: dict[str, Any], key: str) -> st
     return f"{key} {fields[key]!r}: not what Transformers draws from"
 
 
-def faults(name: str, directory: Path, count: int | None = None) -> tuple[list[str], int]:
+def faults(name: str, directory: Path, count: int | None) -> tuple[list[str], int]:
     """Return what is wrong, and how many keys were walked; `count` samples them."""
     texts, walked = Texts(), changes()
     if count is not None:
@@ -128,15 +129,11 @@ def faults(name: str, directory: Path, count: int | None = None) -> tuple[list[s
     return [each for each in said if each], len({key for key, _ in walked})
 
 
-@pytest.mark.grid
-@pytest.mark.parametrize("name", BASES)
-def test_no_key_is_accepted_and_ignored(name: str, tmp_path: Path, record_property: Any) -> None:
-    found, walked = faults(name, tmp_path)
-    record_property("keys of generation_config.json", walked)
-    assert found == []
-
-
-@pytest.mark.parametrize("name", BASES)
-def test_no_key_of_a_sample_is_accepted_and_ignored(name: str, tmp_path: Path) -> None:
-    found, walked = faults(name, tmp_path, SAMPLED)
+@whole_and_sampled(BASES, SAMPLED)
+def test_no_key_is_accepted_and_ignored(
+    name: str, count: int | None, tmp_path: Path, record_property: Any
+) -> None:
+    found, walked = faults(name, tmp_path, count)
+    if count is None:
+        record_property("keys of generation_config.json", walked)
     assert walked and found == []

@@ -12,15 +12,12 @@ from typing import Any
 
 import gguf
 import pytest
-import torch
 from torch import Tensor
 
-from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.architectures import BY_CLASS
 from draftwerk.model.checkpoint.gguf_card import write_card
 from draftwerk.model.checkpoint.unsupported import Refused
 from tests.model.checkpoint.keys.test_config_keys import NEAR, difference, ours
-from tests.support.gguf_of_hybrids import has_offset
 from tests.support.gguf_walk import (
     DEFAULTS,
     EFFECTS,
@@ -32,7 +29,8 @@ from tests.support.gguf_walk import (
     KeyChange,
     key_changes,
 )
-from tests.support.tiny_gguf import said_by_files, save_gguf
+from tests.support.sampled import whole_and_sampled
+from tests.support.tiny_gguf import as_in_file, described, said_by_files, save_gguf
 from tests.support.tiny_models import (
     FAMILIES,
     VOCAB,
@@ -42,6 +40,7 @@ from tests.support.tiny_models import (
     tiny_model,
 )
 
+pytestmark = pytest.mark.usefixtures("no_tokenizer")
 Json = dict[str, Any]
 YARN: Json = {
     **{"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0},
@@ -73,12 +72,6 @@ SAMPLED = 3
 """Changes of a case in the gate."""
 
 
-@pytest.fixture(autouse=True)
-def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vocabulary of names is no vocabulary."""
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
-
-
 class Case:
     """A family's weights, as a GGUF and as Transformers has them."""
 
@@ -88,7 +81,7 @@ class Case:
         self.architecture = BY_CLASS[FAMILIES[self.family].__name__].gguf_name or ""
         self.path, self.directory = directory / "m.gguf", directory / "out"
         self.directory.mkdir()
-        self.base = self._rounded(tiny_model(self.family, **self.settings))
+        self.base = as_in_file(tiny_model(self.family, **self.settings), self.family)
         scans = has_delta_rule(self.base) or self.family == "granitemoehybrid"
         self.tokens = Random(1).choices(range(VOCAB), k=10 if scans else 40)
         self.fields: dict[str, Any] = {}
@@ -152,9 +145,7 @@ class Case:
         save_gguf(self.path, self.family, "F32", more=add, **self.settings)
 
     def _ours(self) -> Tensor:
-        write_card(
-            gguf_file.describe(self.path, "m", self.directory, lambda _: None), self.directory
-        )
+        write_card(described(self.path, self.directory), self.directory)
         return ours(self.directory, self.tokens)
 
     def _expected(self, changes: Json) -> Any:
@@ -168,13 +159,6 @@ class Case:
             return None
         return None if missing else model
 
-    def _rounded(self, model: Any) -> Any:
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if not has_offset(name, self.family):
-                    parameter.copy_(parameter.bfloat16())
-        return model
-
 
 def asks_for_nothing(change: KeyChange) -> bool:
     """Whether a value stands for what is so without it."""
@@ -183,7 +167,7 @@ def asks_for_nothing(change: KeyChange) -> bool:
     return change.value is LEFT_OUT or change.value in (0, 1)
 
 
-def faults(name: str, directory: Path, count: int | None = None) -> tuple[list[str], int]:
+def faults(name: str, directory: Path, count: int | None) -> tuple[list[str], int]:
     """Return what is wrong with a family, and how many keys were walked; `count` samples them."""
     case = Case(name, directory)
     changes = case.changes()
@@ -198,19 +182,13 @@ def faults(name: str, directory: Path, count: int | None = None) -> tuple[list[s
     return found, len({each.key for each in changes})
 
 
-@pytest.mark.grid
-@pytest.mark.parametrize("name", CASES)
+@whole_and_sampled(CASES, SAMPLED)
 def test_no_key_is_accepted_and_ignored(
-    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
+    name: str, count: int | None, tmp_path: Path, record_property: Any
 ) -> None:
-    found, walked = faults(name, tmp_path)
-    record_property("keys of GGUF files", walked)
-    assert found == []
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_no_key_of_a_sample_is_accepted_and_ignored(name: str, tmp_path: Path) -> None:
-    found, walked = faults(name, tmp_path, SAMPLED)
+    found, walked = faults(name, tmp_path, count)
+    if count is None:
+        record_property("keys of GGUF files", walked)
     assert walked and found == []
 
 

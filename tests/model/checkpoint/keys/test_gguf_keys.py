@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from gguf.constants import Keys
 
-from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.keys.tokenizer_keys import check_general_keys
@@ -17,16 +16,13 @@ from draftwerk.model.checkpoint.recommended import recommended, suppressed
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.parameters.defaults import SamplingDefaults
-from tests.support.tiny_gguf import save_gguf
+from tests.support.tiny_gguf import described, save_gguf
 
 SIZE, THETA, CONTEXT = 16, 10_000.0, 512
 """Of the tiny models."""
 
 
-@pytest.fixture(autouse=True)
-def no_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A vocabulary of names is no vocabulary."""
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+pytestmark = pytest.mark.usefixtures("no_tokenizer")
 
 
 def config_of(
@@ -53,8 +49,7 @@ def config_of(
 
     path = save_gguf(tmp_path / "m.gguf", family, "F32", more=add)
     out = tmp_path / "out"
-    out.mkdir()
-    gguf_file.describe(path, "m", out, lambda _: None)
+    described(path, out)
     return read_config(out)
 
 
@@ -163,8 +158,7 @@ def test_a_factor_of_longrope_is_the_magnitude(tmp_path: Path) -> None:
 
     path = save_gguf(tmp_path / "m.gguf", "phi3", "F32", more=add, rope_parameters=rule)
     out = tmp_path / "out"
-    out.mkdir()
-    gguf_file.describe(path, "m", out, lambda _: None)
+    described(path, out)
     assert read_config(out).rope_magnitude == 1.25
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 from transformers.utils import quantization_config as classes
@@ -26,6 +25,7 @@ from draftwerk.model.checkpoint.keys.quantisation_keys import (
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
 from tests.support.quantised_checkpoints import FORMS, save_mxfp4, save_quantised
+from tests.support.sampled import whole_and_sampled
 
 CLASSES = {
     "gptq": classes.GPTQConfig,
@@ -139,7 +139,7 @@ def asks_for_nothing(config: dict[str, Any], key: str) -> bool:
     )
 
 
-def faults(name: str, directory: Path, count: int | None = None) -> tuple[list[str], int]:
+def faults(name: str, directory: Path, count: int | None) -> tuple[list[str], int]:
     """Return what is wrong, and how many keys were walked; `count` samples them."""
     if name == "mxfp4":
         save_mxfp4(directory)
@@ -153,15 +153,11 @@ def faults(name: str, directory: Path, count: int | None = None) -> tuple[list[s
     return [each for each in said if each], len({key for key, _ in walked})
 
 
-@pytest.mark.grid
-@pytest.mark.parametrize("name", NAMES)
-def test_no_key_is_accepted_and_ignored(name: str, tmp_path: Path, record_property: Any) -> None:
-    found, walked = faults(name, tmp_path)
-    record_property("keys of quantization_config", walked)
-    assert found == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_key_of_a_sample_is_accepted_and_ignored(name: str, tmp_path: Path) -> None:
-    found, walked = faults(name, tmp_path, SAMPLED)
+@whole_and_sampled(NAMES, SAMPLED)
+def test_no_key_is_accepted_and_ignored(
+    name: str, count: int | None, tmp_path: Path, record_property: Any
+) -> None:
+    found, walked = faults(name, tmp_path, count)
+    if count is None:
+        record_property("keys of quantization_config", walked)
     assert walked and found == []

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from draftwerk.model.batch.batch import is_chain
-from draftwerk.model.checkpoint import gguf
 from draftwerk.model.checkpoint.eagle_config import LAYER_IDS
 from draftwerk.model.draft_head.tree import LEVELS
 from draftwerk.model.step.layer_heads.mtp import VOCABULARY_MAX
@@ -189,9 +188,9 @@ def test_an_assistant_reads_pages_of_every_format_and_writes_none(tmp_path, kv_d
         assert torch.equal(found.view(torch.int8), wanted.view(torch.int8))
 
 
-def test_a_head_drafts_for_a_file_whose_embedding_is_in_blocks(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("no_tokenizer")
+def test_a_head_drafts_for_a_file_whose_embedding_is_in_blocks(tmp_path):
     require_kernels()
-    monkeypatch.setattr(gguf, "write_tokenizer", lambda *given: None)
     EagleOracle(tmp_path, sizes=SIZES)
     path = save_gguf(tmp_path / "m.gguf", "llama", "Q8_0", num_hidden_layers=LAYERS)
     head = str(tmp_path / HEAD)
