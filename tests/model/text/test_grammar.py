@@ -17,10 +17,10 @@ from draftwerk.model.text.grammar_check import CheckerLost, GrammarChecker
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative import sampling as reference
 from draftwerk.speculative.replies.schemas.reworded_schemas import reworded
-from draftwerk.speculative.rounds import NO_DRAFT, Draft, NewSequence, Proposal
+from draftwerk.speculative.rounds import NewSequence
 from draftwerk.speculative.sampling import Grammar, Sampling
-from tests.support.model_driver import Driver, Live, generate, random_tree
-from tests.support.rounds import make_round, make_row
+from tests.support.model_driver import Driver, generate, trees_along
+from tests.support.rounds import first_row, make_row, proposed
 from tests.support.runners import make_drafter, make_runner
 from tests.support.tiny_models import save_tiny, save_tiny_with_text
 from tests.support.waiting import DEADLINE_S
@@ -184,12 +184,7 @@ def test_one_seed_gives_one_text_for_any_drafts_and_company(
 ) -> None:
     runner, rng = make_runner(directory, block_count=256), Random(1)
     plain = generate(runner, PROMPT, sampling, 60)
-
-    def guess(live: Live, room: int) -> Draft:
-        truth = plain[len(live.output) :] if live.sequence_id == 0 else []
-        return random_tree(rng, truth, runner.vocab_size, room)
-
-    driver = Driver(runner, rng, guess, chunk_max=5)
+    driver = Driver(runner, rng, trees_along(rng, {0: plain}, runner.vocab_size), chunk_max=5)
     live = driver.add(0, PROMPT, sampling, 60)
     for other in range(1, 4):
         driver.add(other, PROMPT[:other], rng.choice([*SAMPLINGS.values()]), 40)
@@ -208,7 +203,7 @@ def test_a_preempted_text_goes_on_where_it_was(directory: Path) -> None:
         new_sequence = NewSequence((*PROMPT, *plain[:cut]), len(PROMPT), sampling)
         stop = len(new_sequence.tokens)
         row = make_row(0, stop, sequence_id=9, blocks=tuple(range(20)), new_sequence=new_sequence)
-        (decision,) = runner.step(Proposal(make_round(row), (NO_DRAFT,))).decisions
+        (decision,) = runner.step(proposed(row)).decisions
         assert decision.tokens == (plain[cut],)
 
 
@@ -234,17 +229,11 @@ def test_a_grammar_that_cannot_be_followed_fails_alone(
 ) -> None:
     runner, good = make_runner(directory), SAMPLINGS["greedy"]
     plain = generate(runner, PROMPT, good, 1)
-    rows = tuple(
-        make_row(
-            0,
-            3,
-            sequence_id=number,
-            blocks=(number,),
-            new_sequence=NewSequence(tuple(PROMPT), 3, sampling),
-        )
+    rows = [
+        first_row(PROMPT, sampling, sequence_id=number, blocks=(number,))
         for number, sampling in enumerate((Sampling(grammar=grammar, stop_token_ids=stops), good))
-    )
-    failed, decided = runner.step(Proposal(make_round(*rows), (NO_DRAFT,) * 2)).decisions
+    ]
+    failed, decided = runner.step(proposed(*rows)).decisions
     assert failed.error.startswith("the grammar cannot be followed")
     assert not failed.tokens
     assert list(decided.tokens) == plain
@@ -253,9 +242,9 @@ def test_a_grammar_that_cannot_be_followed_fails_alone(
 def test_a_model_without_a_tokenizer_follows_no_grammar(tmp_path: Path) -> None:
     save_tiny(tmp_path, "llama")
     runner = make_runner(tmp_path)
-    new_sequence = NewSequence((5, 6), 2, SAMPLINGS["greedy"])
-    row = make_row(0, 2, blocks=(0,), new_sequence=new_sequence)
-    (decision,) = runner.step(Proposal(make_round(row), (NO_DRAFT,))).decisions
+    (decision,) = runner.step(
+        proposed(first_row((5, 6), SAMPLINGS["greedy"], blocks=(0,)))
+    ).decisions
     assert "no tokenizer" in decision.error
 
 

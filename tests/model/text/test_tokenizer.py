@@ -1,7 +1,6 @@
 """Conversations: templates run as Transformers runs them, and known answers keep their tokens."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,37 +9,12 @@ from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.text.templates.chat_template import ChatTemplate, TemplateRefused
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.replies.channels import SPECIALS as CHANNELS
-from tests.model.text.samples.call_templates import HARMONY
+from draftwerk.speculative.requests.client_prompts import ChatMessage as Turn
+from draftwerk.speculative.requests.client_prompts import ToolCall
+from tests.model.text.samples.families import TEMPLATES
 from tests.support.small_tokenizers import KINDS, byte_level, saved
-
-MESSAGES = [
-    {"role": "user", "content": "the fox & <dog>"},
-    {"role": "assistant", "content": "  again\n"},
-    {"role": "user", "content": "Köln 🦊"},
-]
-
-
-def test_a_refusing_template_is_a_value_error_in_its_words():
-    template = ChatTemplate("{{ raise_exception('roles must alternate') }}", {})
-    with pytest.raises(TemplateRefused, match="roles must alternate"):
-        template.render(MESSAGES)
-
-
-@pytest.mark.parametrize(
-    "attack",
-    [
-        "{{ ''.__class__.__mro__ }}",
-        "{{ messages.append(1) }}",
-        "{{ cycler.__init__.__globals__.os.system('true') }}",
-        "{% for i in range(999999999) %}{% endfor %}",
-    ],
-)
-def test_a_template_stays_in_its_sandbox(attack: str):
-    with pytest.raises(TemplateRefused):
-        ChatTemplate(attack, {}).render(MESSAGES)
 
 
 def test_a_model_without_template_or_tokenizer_is_refused_by_name(tmp_path: Path):
@@ -48,20 +22,7 @@ def test_a_model_without_template_or_tokenizer_is_refused_by_name(tmp_path: Path
         TextTokenizer(tmp_path)
     text = saved(byte_level(), tmp_path)
     with pytest.raises(Refused, match="no chat template"):
-        text.render_chat(MESSAGES)
-
-
-@dataclass(frozen=True)
-class Turn:
-    role: str
-    content: str
-    name: str = ""
-    tokens: tuple[int, ...] = ()
-    calls: tuple[Any, ...] = ()
-    call_id: str = ""
-    reasoning: str = ""
-    segments: tuple[tuple[int, int], ...] = ()
-    parts: tuple[int, ...] = ()
+        text.render_chat([{"role": "user", "content": "the fox"}])
 
 
 CHAT = (
@@ -70,20 +31,13 @@ CHAT = (
 )
 
 
-@dataclass(frozen=True)
-class Call:
-    id: str
-    name: str
-    arguments: str
-
-
 def test_a_conversation_in_channels_is_rendered_as_in_transformers(tmp_path: Path) -> None:
     tokenizer = byte_level()
     tokenizer.add_special_tokens([AddedToken(each, special=True) for each in CHANNELS])
-    text = saved(tokenizer, tmp_path, HARMONY)
+    text = saved(tokenizer, tmp_path, TEMPLATES["harmony"])
     oracle = PreTrainedTokenizerFast.from_pretrained(tmp_path)
     arguments = {"city": "Köln", "days": 2}
-    call = Call("call_1", "weather", json.dumps(arguments))
+    call = ToolCall("call_1", "weather", json.dumps(arguments))
     turns = [
         Turn("user", "the fox?"),
         Turn("assistant", "", calls=(call,), reasoning="again"),
@@ -164,7 +118,11 @@ def test_the_space_of_an_answer_that_is_stripped_stands_once(kind: Any, tmp_path
 def test_tokens_that_are_not_the_text_are_not_taken_for_it(tmp_path: Path) -> None:
     text = saved(byte_level(), tmp_path, CHAT)
     cut = tuple(text.encode_continuation("again and STOP"))
-    turns = [Turn("user", "x"), Turn("assistant", "again", tokens=cut), Turn("user", "y")]
+    turns = [
+        Turn("user", "x"),
+        Turn("assistant", "again", tokens=cut),
+        Turn("user", "y"),
+    ]
     plain = [Turn(turn.role, turn.content) for turn in turns]
     assert text.encode_chat(turns) == text.encode_chat(plain)
 
@@ -182,7 +140,10 @@ def test_a_template_that_shows_answers_otherwise_gets_their_text(
 ) -> None:
     text = saved(byte_level(), tmp_path, template)
     tokens = tuple(text.encode_continuation("again"))
-    turns = [Turn("assistant", "again", tokens=tokens), Turn("user", "\ue000\ue0000\ue001")]
+    turns = [
+        Turn("assistant", "again", tokens=tokens),
+        Turn("user", "\ue000\ue0000\ue001"),
+    ]
     plain = [Turn(turn.role, turn.content) for turn in turns]
     assert text.decode(text.encode_chat(turns)) == text.decode(text.encode_chat(plain))
 
@@ -190,7 +151,10 @@ def test_a_template_that_shows_answers_otherwise_gets_their_text(
 def test_clients_cannot_write_what_stands_for_an_answer(tmp_path: Path) -> None:
     text = saved(byte_level(), tmp_path, CHAT)
     tokens = tuple(text.encode_continuation("again"))
-    turns = [Turn("user", "\ue0001\ue001 \ue000\ue0001\ue001"), Turn("assistant", "again")]
+    turns = [
+        Turn("user", "\ue0001\ue001 \ue000\ue0001\ue001"),
+        Turn("assistant", "again"),
+    ]
     marked = [turns[0], Turn("assistant", "again", tokens=tokens)]
     assert text.decode(text.encode_chat(marked)) == text.decode(text.encode_chat(turns))
 

@@ -59,12 +59,6 @@ def test_bytes_are_sent_as_soon_as_they_are_characters(
     assert sent + stream.flush() == data.decode("utf-8", "replace")
 
 
-def test_a_stream_never_emits_half_a_character(text: TextTokenizer):
-    stream = text.stream()
-    pieces = [stream.push(token) for token in text.encode_continuation("日本語 🦊")]
-    assert "�" not in "".join(pieces)
-
-
 def test_text_that_continues_a_prompt_keeps_its_leading_space(tmp_path: Path):
     text = saved(sentencepiece_like(), tmp_path)
     prompt, rest = text.encode_continuation("the quick"), text.encode_continuation("brown fox")

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from draftwerk.model.text.vocabulary_text import TokenizerFault, VocabularyText
 from tests.support.mutated_tokenizers import mutated
 from tests.support.small_tokenizers import byte_level
 
-pytestmark = pytest.mark.usefixtures("tried_tokenizers")
+pytestmark = pytest.mark.usefixtures("tried_tokenizers", "own_cache")
 
 Json = dict[str, Any]
 LIMITS = Limits(cpu_s=1.0, memory_mib=512)
@@ -68,12 +67,6 @@ HOSTILE: dict[str, Json] = {
         }
     },
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    yield
 
 
 def written(folder: Path, document: object) -> Path:

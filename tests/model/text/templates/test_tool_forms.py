@@ -11,8 +11,8 @@ from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.replies.formats import written
 from draftwerk.speculative.replies.grammar import reply_grammar
 from draftwerk.speculative.requests.client_prompts import ChatMessage, ToolCall
-from tests.model.text.samples.call_templates import CODER, HERMES, ID_FIRST, MISTRAL, PLAIN
-from tests.model.text.samples.families import SPECIALS, TOOLS
+from tests.model.text.samples.call_templates import HERMES, ID_FIRST, PLAIN
+from tests.model.text.samples.families import SPECIALS, TEMPLATES, TOOLS
 from tests.model.text.samples.tool_templates import (
     NOTES,
     TOOL_TEMPLATES,
@@ -84,7 +84,7 @@ def test_what_a_model_writes_is_what_its_grammar_allows(kind: str) -> None:
 
 
 def test_a_template_that_has_no_place_for_tools_is_worded_in_its_own_form_of_calls() -> None:
-    source = CODER.replace("{%- if tools %}", "{%- if false %}")
+    source = TEMPLATES["qwen3_coder"].replace("tools is iterable", "false")
     calls, own, note = call_forms(ChatTemplate(source, SPECIALS), "auto", {})
     assert calls is not None and calls.shape == "xml" and own is not None and own.shows_calls
     assert "<function=<function-name>>" in own.words and "no place" in note
@@ -94,7 +94,7 @@ def test_a_template_that_has_no_place_for_tools_is_worded_in_its_own_form_of_cal
 
 
 def test_an_id_is_the_clients_unless_the_template_demands_another(tmp_path: Any) -> None:
-    for source, is_short in ((MISTRAL, True), (HERMES, False), (ID_FIRST, False)):
+    for source, is_short in ((TEMPLATES["mistral_v3"], True), (HERMES, False), (ID_FIRST, False)):
         assert needs_short_ids(ChatTemplate(source, SPECIALS)) == is_short
         text = saved(byte_level(), tmp_path / str(hash(source)), source)
         ids = [
