@@ -10,21 +10,15 @@ import torch
 from msgspec.structs import replace
 from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
-from draftwerk.model.attention.reference import attend
-from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from draftwerk.model.checkpoint.config import Graph, ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
-from draftwerk.model.reference.forward import TorchForward
-from draftwerk.model.reference.kv_pages import allocate
-from draftwerk.speculative.rounds import NO_DRAFT
 from draftwerk.speculative.sampling import Sampling
-from tests.model.native.models import part, round_of
-from tests.support.model_driver import Driver, Live, random_tree
-from tests.support.runners import make_runner
+from tests.support.model_driver import Driver, generate, trees_along
+from tests.support.runners import make_runner, plain_logits
 from tests.support.tiny_models import (
     CASES,
     FAMILIES,
@@ -47,12 +41,9 @@ families = pytest.mark.parametrize(
 @cases
 def test_logits_equal_those_of_transformers(family, changes, tmp_path: Path):
     oracle = save_tiny(tmp_path, family, **changes)
-    runner = make_runner(tmp_path)
+    model = load(str(tmp_path), torch.float32)
     tokens = Random(1).choices(range(VOCAB), k=150)
-    layout = BatchBuilder(runner.pages.block_size)
-    layout.add(tokens, 0, tuple(range(38)), NO_DRAFT, samples=False)
-    layout.outputs = list(range(len(tokens)))
-    ours = runner.parts.run(layout)
+    ours = plain_logits(model.config, model.weights, tokens)
     assert (ours - oracle_logits(oracle, tokens)).abs().max() < 1e-4
 
 
@@ -64,10 +55,7 @@ def test_greedy_text_equals_transformers_for_any_schedule_and_drafts(
     rng = Random(2)
     prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 40))] for _ in range(2)]
     truths = [oracle_greedy(oracle, prompt, 20) for prompt in prompts]
-
-    def guess(live: Live, room: int):
-        return random_tree(rng, truths[live.sequence_id][len(live.output) :], VOCAB, room)
-
+    guess = trees_along(rng, dict(enumerate(truths)), VOCAB)
     driver = Driver(make_runner(tmp_path), rng, guess, chunk_max=9, preempts=0.05)
     lives = [driver.add(index, prompt, GREEDY, 20) for index, prompt in enumerate(prompts)]
     driver.run()
@@ -80,20 +68,15 @@ def test_a_sharded_checkpoint_is_read_by_its_index(tmp_path: Path):
     (tmp_path / "model.safetensors").unlink()
     oracle.save_pretrained(tmp_path, max_shard_size="20KB")
     assert (tmp_path / "model.safetensors.index.json").is_file()
-    runner = make_runner(tmp_path)
-    driver = Driver(runner)
-    live = driver.add(0, [5, 6, 7], GREEDY, 8)
-    driver.run()
-    assert live.output == oracle_greedy(oracle, [5, 6, 7], 8)
+    text = generate(make_runner(tmp_path), [5, 6, 7], GREEDY, 8)
+    assert text == oracle_greedy(oracle, [5, 6, 7], 8)
 
 
 def test_a_bf16_checkpoint_is_upcast_for_fp32(tmp_path: Path):
     oracle = save_tiny(tmp_path, "llama").to(torch.bfloat16)
     oracle.save_pretrained(tmp_path)
-    driver = Driver(make_runner(tmp_path))
-    live = driver.add(0, [5, 6, 7], GREEDY, 8)
-    driver.run()
-    assert live.output == oracle_greedy(oracle.float(), [5, 6, 7], 8)
+    text = generate(make_runner(tmp_path), [5, 6, 7], GREEDY, 8)
+    assert text == oracle_greedy(oracle.float(), [5, 6, 7], 8)
 
 
 @pytest.mark.parametrize("family", [row.model_type for row in ARCHITECTURES if row.experts])
@@ -133,10 +116,8 @@ def test_the_text_part_of_a_model_with_images_is_served(tmp_path: Path):
     for field in ("rope_parameters", "layer_types", "hidden_activation", "query_pre_attn_scalar"):
         del saved["text_config"][field]
     path.write_text(json.dumps(saved | {"eos_token_id": [1, 2]}))
-    driver = Driver(make_runner(tmp_path))
-    live = driver.add(0, [5, 6, 7], GREEDY, 24)
-    driver.run()
-    assert live.output == oracle_greedy(model, [5, 6, 7], 24)
+    text = generate(make_runner(tmp_path), [5, 6, 7], GREEDY, 24)
+    assert text == oracle_greedy(model, [5, 6, 7], 24)
     assert read_config(tmp_path).eos_token_ids == (1, 2)
 
 
@@ -178,9 +159,7 @@ def test_no_switch_of_a_family_could_be_missed(family: str, tmp_path: Path):
     tokens = Random(1).choices(range(VOCAB), k=60)
     truth = oracle_logits(oracle, tokens)
     for config in switches_of(model.config):
-        forward = TorchForward(config, model.weights, attend)
-        pages = allocate(config, 64, 16, torch.float32, torch.device("cpu"))
-        ours = forward(round_of([part(tokens)]), pages)
+        ours = plain_logits(config, model.weights, tokens)
         assert (ours - truth).abs().max() > 1e-3, config
 
 

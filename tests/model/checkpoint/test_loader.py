@@ -183,6 +183,9 @@ def test_a_head_beside_tied_embeddings_counts_as_in_transformers(equal: bool, tm
 
 WINDOWS = {
     "mistral": ("mistral", {"sliding_window": 100}, [100, 100]),
+    "llama, wide": ("llama", {"sliding_window": 512}, []),
+    "llama, off": ("llama", {"use_sliding_window": False, "sliding_window": 64}, []),
+    "llama, none": ("llama", {"layer_types": [FULL] * 2, "sliding_window": 64}, []),
     "mistral, wide": ("mistral", {"sliding_window": 512}, []),
     "mistral, none": ("mistral", {"sliding_window": NULL}, []),
     "qwen2, off": ("qwen2", {"use_sliding_window": False, "sliding_window": 64}, []),
@@ -201,29 +204,14 @@ WINDOWS = {
 @pytest.mark.parametrize(("family", "changes", "windows"), WINDOWS.values(), ids=WINDOWS)
 def test_windows_are_those_of_the_config(family, changes, windows, tmp_path: Path):
     save_config(tmp_path, family, **({"layer_types": None} | changes))
-    assert [kind.window for kind in read_config(tmp_path).layers if any(windows)] == windows
+    found = [kind.window for kind in read_config(tmp_path).layers]
+    assert found == windows or not any(found + windows)
 
 
 def test_a_window_that_servers_disagree_about_is_refused(tmp_path: Path):
     save_config(tmp_path, "llama", layer_types=None, sliding_window=64)
     with pytest.raises(Refused, match="sliding_window 64 is ambiguous"):
         read_config(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("family", "changes"),
-    [
-        ("mistral", {"sliding_window": 512}),
-        ("llama", {"sliding_window": 512}),
-        ("llama", {"use_sliding_window": False, "sliding_window": 64}),
-        ("llama", {"layer_types": ["full_attention"] * 2, "sliding_window": 64}),
-        ("qwen2", {"use_sliding_window": False, "sliding_window": 64}),
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 2}),
-    ],
-)
-def test_a_sliding_window_without_effect_is_served(family, changes, tmp_path: Path):
-    save_config(tmp_path, family, **({"layer_types": None} | changes))
-    assert read_config(tmp_path).layer_count == 2
 
 
 def test_the_old_names_of_rope_fields_mean_the_same(tmp_path: Path):
@@ -243,16 +231,6 @@ def test_a_pickle_is_never_opened(tmp_path: Path):
         load(str(tmp_path), FP32)
 
 
-def test_quantised_tensors_are_refused(tmp_path: Path):
-    save_tiny(tmp_path, "llama")
-    tensors = load_file(tmp_path / "model.safetensors")
-    name = "model.layers.0.mlp.down_proj.weight"
-    tensors[name] = tensors[name].to(torch.int8)
-    save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(Refused, match=r"down_proj.weight is I8: quantised"):
-        load(str(tmp_path), FP32)
-
-
 def test_what_is_neither_path_nor_hub_name_is_refused(tmp_path: Path):
     (tmp_path / "weights.bin").touch()
     for source in ("no-such-model", "./no/such", str(tmp_path / "weights.bin"), "a/b/c"):
@@ -268,13 +246,6 @@ def test_a_hub_name_without_a_network_is_refused(monkeypatch: pytest.MonkeyPatch
 
 def test_the_tests_leave_the_users_cache_alone():
     assert cache_directory().parent.name.startswith("draftwerk-tests-")
-
-
-def test_the_cache_is_where_the_user_puts_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_directory() == tmp_path / "draftwerk"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert cache_directory() == Path.home() / ".cache" / "draftwerk"
 
 
 def sharded(directory: Path) -> dict:
@@ -345,11 +316,19 @@ def test_a_file_that_is_no_safetensors_or_broken_is_named(content: bytes, tmp_pa
         load(str(tmp_path), FP32)
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int32, torch.uint8])
-def test_a_type_that_is_some_quantisation_is_refused(dtype: torch.dtype, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("name", "dtype", "said"),
+    [
+        ("model.layers.0.mlp.down_proj.weight", torch.int8, "I8"),
+        ("model.norm.weight", torch.float8_e4m3fn, "F8_E4M3"),
+        ("model.norm.weight", torch.int32, "I32"),
+        ("model.norm.weight", torch.uint8, "U8"),
+    ],
+)
+def test_a_type_that_is_some_quantisation_is_refused(name, dtype, said, tmp_path: Path):
     save_tiny(tmp_path, "llama")
     tensors = load_file(tmp_path / "model.safetensors")
-    tensors["model.norm.weight"] = tensors["model.norm.weight"].to(dtype)
+    tensors[name] = tensors[name].to(dtype)
     save_file(tensors, tmp_path / "model.safetensors")
-    with pytest.raises(Refused, match=r"model.norm.weight is .*: quantised"):
+    with pytest.raises(Refused, match=f"{name} is {said}: quantised"):
         load(str(tmp_path), FP32)
