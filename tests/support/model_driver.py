@@ -1,6 +1,6 @@
 """A small engine: keeps sequences and blocks, and steps a Runner with any schedule and drafts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -193,3 +193,15 @@ def random_tree(rng: Random, truth: list[int], vocab: int, capacity: int) -> Dra
         parents.append(parent)
         depths.append(depth)
     return Draft(tuple(tokens), tuple(parents), ("random",) * len(tokens))
+
+
+def trees_along(
+    rng: Random, texts: Mapping[int, list[int]], vocab: int, most: int = DRAFT_MAX
+) -> Guesser:
+    """Return what guesses random trees, which often follow a sequence's text where one is known."""
+
+    def guess(live: Live, capacity: int) -> Draft:
+        truth = texts.get(live.sequence_id, [])[len(live.output) :]
+        return random_tree(rng, truth, vocab, min(capacity, most))
+
+    return guess

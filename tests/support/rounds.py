@@ -1,9 +1,11 @@
 """Rows and rounds of which a test names what it is about."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from draftwerk.speculative.rounds import Round, Row
+from draftwerk.speculative.rounds import NO_DRAFT, Draft, NewSequence, Proposal, Round, Row
 from draftwerk.speculative.row_parts.row_options import RowOptions
+from draftwerk.speculative.sampling import Sampling
 
 
 def make_row(start: int, stop: int, **named: Any) -> Row:
@@ -17,3 +19,18 @@ def make_round(*rows: Row, **named: Any) -> Round:
     """Return a round of these rows, number 0 of the first slot of the pipeline."""
     usual: dict[str, Any] = {"round_id": 0, "pipeline_slot": 0}
     return Round(rows=rows, **usual | named)
+
+
+def asked(prompt: Sequence[int], sampling: Sampling) -> NewSequence:
+    """Return a sequence that has its prompt and no more."""
+    return NewSequence(tuple(prompt), len(prompt), sampling)
+
+
+def first_row(prompt: Sequence[int], sampling: Sampling, **named: Any) -> Row:
+    """Return a row that computes all of a new sequence's prompt."""
+    return make_row(0, len(prompt), new_sequence=asked(prompt, sampling), **named)
+
+
+def proposed(*rows: Row, drafts: Sequence[Draft] = (), **named: Any) -> Proposal:
+    """Return a round of these rows with its drafts, without any if none are said."""
+    return Proposal(make_round(*rows, **named), tuple(drafts) or (NO_DRAFT,) * len(rows))

@@ -40,6 +40,10 @@ DELTA_EXPERTS = {
     "num_hidden_layers": 3,
     "layer_types": ["linear_attention", "full_attention", "linear_attention"],
 }
+CAPPED = {
+    **{"num_hidden_layers": 4, "sliding_window": 17, "query_pre_attn_scalar": 10},
+    **{"attn_logit_softcapping": 3.0, "final_logit_softcapping": 2.0},
+}
 SETTINGS: dict[str, dict[str, Any]] = {
     "smollm3": {"num_hidden_layers": 3, "no_rope_layers": [1, 0, 1]},
     "granite": GRANITE,
@@ -80,20 +84,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "sliding_window": 17,
         "layer_types": ["sliding_attention", "full_attention"] * 2,
     },
-    "gemma2": {
-        "num_hidden_layers": 4,
-        "sliding_window": 17,
-        "query_pre_attn_scalar": 10,
-        "attn_logit_softcapping": 3.0,
-        "final_logit_softcapping": 2.0,
-    },
-    "vaultgemma": {
-        "num_hidden_layers": 4,
-        "sliding_window": 17,
-        "query_pre_attn_scalar": 10,
-        "attn_logit_softcapping": 3.0,
-        "final_logit_softcapping": 2.0,
-    },
+    **dict.fromkeys(("gemma2", "vaultgemma"), CAPPED),
     "gemma3_text": {"num_hidden_layers": 4, "sliding_window": 17, "sliding_window_pattern": 2},
     "gemma4_text": {
         **{"num_hidden_layers": 6, "sliding_window": 17, "head_dim": 8, "global_head_dim": 16},

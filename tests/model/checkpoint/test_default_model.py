@@ -18,9 +18,8 @@ from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.model.text.tokenizer import TextTokenizer
-from draftwerk.speculative.rounds import Draft
 from draftwerk.speculative.sampling import Sampling
-from tests.support.model_driver import Driver, Live, random_tree
+from tests.support.model_driver import Driver, trees_along
 from tests.support.runners import build_draft_runner, build_runner
 from training.bf16_copy import bf16_copy
 
@@ -108,11 +107,7 @@ def test_random_tokens_stream_to_the_text_of_transformers(text: TextTokenizer, t
 
 def test_greedy_text_equals_generate_with_random_trees(runner, prompts, truths):
     rng = Random(2)
-
-    def guess(live: Live, room: int) -> Draft:
-        rest = truths[live.sequence_id][len(live.output) :]
-        return random_tree(rng, rest, runner.vocab_size, room)
-
+    guess = trees_along(rng, dict(enumerate(truths)), runner.vocab_size)
     driver = run(runner, prompts[:2], GREEDY, 20, rng=rng, guess=guess, chunk_max=30)
     assert [live.output for live in driver.all] == truths
     assert driver.rounds < 20

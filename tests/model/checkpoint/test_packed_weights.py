@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from draftwerk.machine.shared_memory import SharedMemory
-from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.checkpoint_tensors import Tensors
 from draftwerk.model.checkpoint.hub import locate
 from draftwerk.model.checkpoint.model_options import ModelOptions
@@ -24,9 +23,8 @@ from draftwerk.model.process import native_build
 from draftwerk.model.process.build import build
 from draftwerk.model.process.built import Built
 from draftwerk.model.step.options.step_options import target_runner
-from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Proposal
 from draftwerk.speculative.sampling import Sampling
-from tests.support.rounds import make_round, make_row
+from tests.support.rounds import first_row, proposed
 from tests.support.runners import cache_with_kernels
 from tests.support.tiny_gguf import save_gguf
 from tests.support.tiny_models import save_tiny
@@ -70,15 +68,8 @@ def built(
 
 def answer(model: Built) -> object:
     runner = target_runner(model.parts)
-    tokens = tuple(range(5, 25))
-    row = make_row(
-        0,
-        len(tokens),
-        blocks=(0, 1),
-        new_sequence=NewSequence(tokens, len(tokens), Sampling(temperature=0.0, logprobs=5)),
-    )
-    verdict = runner.step(Proposal(make_round(row, round_id=1), (NO_DRAFT,)))
-    return verdict.decisions
+    row = first_row(range(5, 25), Sampling(temperature=0.0, logprobs=5), blocks=(0, 1))
+    return runner.step(proposed(row)).decisions
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8", "int4"])
@@ -129,12 +120,11 @@ def test_a_checkpoint_that_changed_leaves_what_others_compute_with(
     assert answer(live) == before != answers(directory, None)
 
 
+@pytest.mark.usefixtures("no_tokenizer", "own_cache")
 @pytest.mark.parametrize("is_gguf", [False, True])
 def test_a_link_to_a_file_and_its_mode_change_no_identity(
-    directory: Path, tmp_path: Path, is_gguf: bool, monkeypatch: pytest.MonkeyPatch
+    directory: Path, tmp_path: Path, is_gguf: bool
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
     path = directory / "model.safetensors"
     if is_gguf:
         path = save_gguf(tmp_path / "tiny.gguf", "llama", "Q8_0")
@@ -158,12 +148,12 @@ def file(tmp_path: Path) -> Iterator[SharedMemory]:
     made.close()
 
 
+@pytest.mark.usefixtures("no_tokenizer")
 @pytest.mark.parametrize("dtype", ["stored", "int8"])
 def test_experts_from_a_file_are_those_in_memory(
     tmp_path: Path, file: SharedMemory, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_with_kernels(tmp_path / "cache")))
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
     model = save_gguf(tmp_path / "experts.gguf", "qwen3_moe", "Q4_0")
     plain = answers(model, None, dtype)
     budgets = {"none": 0, "half": 150_000, "all": 2**40}

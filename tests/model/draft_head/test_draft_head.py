@@ -24,13 +24,13 @@ from draftwerk.model.draft_head.tree import (
 )
 from draftwerk.model.native.build import NativeUnavailable
 from draftwerk.model.native.stored import dequantised, quantised
-from draftwerk.speculative.rounds import NO_DRAFT, NO_FEEDBACK, Draft, NewSequence, Proposal
+from draftwerk.speculative.rounds import NO_DRAFT, NO_FEEDBACK, Draft, Proposal
 from draftwerk.speculative.row_parts.beam_rows import Branch
 from draftwerk.speculative.row_parts.feedback import LOSS_NATS
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from tests.support.draft_heads import idle_head, random_head
-from tests.support.rounds import make_round, make_row
+from tests.support.rounds import first_row, make_row, proposed
 from tests.support.runners import FP32, make_guessing_runner
 from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny
 from training.saved_head import save
@@ -223,7 +223,7 @@ def test_head_skips_what_was_computed_before_the_round(directory):
         len(PROMPT), len(PROMPT), sequence_id=0, draft_max=8, blocks=tuple(range(8)), branch=branch
     )
     draft = Draft((best,), (-1,), ("x",))
-    (decision,) = runner.step(Proposal(make_round(row, round_id=1), (draft,))).decisions
+    (decision,) = runner.step(proposed(row, drafts=[draft], round_id=1)).decisions
     assert len(decision.options.candidates) == 1, "of the node alone"
     assert decision.options.head_candidates == (), "its state is gone, and so is that of no other"
 
@@ -249,27 +249,9 @@ def test_a_head_is_found_for_its_own_target_only(directory, tmp_path, monkeypatc
 
 
 def branching(draft: Draft) -> Proposal:
-    branch = Branch(group_id=0, candidates=4, width=2)
-    new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), GREEDY)
-    row = make_row(
-        0,
-        len(PROMPT),
-        sequence_id=0,
-        draft_max=8,
-        blocks=tuple(range(8)),
-        new_sequence=new_sequence,
-        branch=branch,
-    )
-    return Proposal(make_round(row), (draft,))
+    return opened(draft, branch=Branch(group_id=0, candidates=4, width=2))
 
 
-def opened(draft: Draft, sampling: Sampling = GREEDY) -> Proposal:
-    row = make_row(
-        0,
-        len(PROMPT),
-        sequence_id=0,
-        draft_max=8,
-        blocks=tuple(range(8)),
-        new_sequence=NewSequence(tuple(PROMPT), 7, sampling),
-    )
-    return Proposal(make_round(row), (draft,))
+def opened(draft: Draft, sampling: Sampling = GREEDY, **named: Branch) -> Proposal:
+    usual = {"sequence_id": 0, "draft_max": 8, "blocks": tuple(range(8))}
+    return proposed(first_row(PROMPT, sampling, **usual, **named), drafts=[draft])

@@ -16,10 +16,10 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.generic.causal_lm import read_causal
 from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.options.beams.decisions import BeamRules
-from draftwerk.speculative.rounds import NO_DRAFT, Draft
+from draftwerk.speculative.rounds import NO_DRAFT
 from draftwerk.speculative.sampling import Sampling
 from tests.support.beams.beam_searching import Server, assert_same, found_by_transformers
-from tests.support.model_driver import Driver, Live, generate, random_tree
+from tests.support.model_driver import Driver, generate, random_tree, trees_along
 from tests.support.one_thread import one_torch_thread as one_torch_thread
 from tests.support.tiny_models import VOCAB, oracle_greedy, oracle_logits, save_tiny
 from tests.support.undeclared_models import (
@@ -76,10 +76,7 @@ def test_greedy_texts_are_those_of_transformers_for_any_schedule_and_drafts(fami
     oracle, rng = save_undeclared(tmp_path, family), Random(2)
     prompts = [random_text(seed, count) for seed, count in ((3, 1), (4, 23), (5, 40))]
     truths = [oracle_greedy(oracle, prompt, GOAL) for prompt in prompts]
-
-    def guess(live: Live, room: int) -> Draft:
-        return random_tree(rng, truths[live.sequence_id][len(live.output) :], VOCAB, room)
-
+    guess = trees_along(rng, dict(enumerate(truths)), VOCAB)
     driver = Driver(generic_runner(tmp_path), rng, guess, chunk_max=9, preempts=0.05)
     lives = [driver.add(index, prompt, GREEDY, GOAL) for index, prompt in enumerate(prompts)]
     driver.run()

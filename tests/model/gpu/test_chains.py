@@ -14,12 +14,12 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.draft_head.chains import LENGTH_MAX, ChainDrafter, Wanted
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.model.step.draft_runner import DraftRunner
-from draftwerk.speculative.rounds import NewSequence, Round, Row
+from draftwerk.speculative.rounds import Round, Row
 from draftwerk.speculative.sampling import Sampling
 from tests.model.gpu.support.device import DEVICE
 from tests.model.gpu.support.recorder import Recorder
 from tests.support.model_driver import Driver, generate
-from tests.support.rounds import make_round, make_row
+from tests.support.rounds import first_row, make_round
 from tests.support.runners import FP32, make_runner
 from tests.support.tiny_models import VOCAB
 
@@ -75,19 +75,9 @@ def opened(rng: Random, samplings: Sequence[Sampling], rooms: Sequence[int]) -> 
     blocks = list(range(BLOCK_COUNT))
     rng.shuffle(blocks)
     for index, (sampling, room) in enumerate(zip(samplings, rooms, strict=True)):
-        text = tuple(rng.randrange(VOCAB) for _ in range(rng.randint(1, 11)))
+        text = [rng.randrange(VOCAB) for _ in range(rng.randint(1, 11))]
         table = tuple(blocks.pop() for _ in range(-(-(len(text) + room) // BLOCK_SIZE)))
-        new_sequence = NewSequence(text, len(text), sampling)
-        rows.append(
-            make_row(
-                0,
-                len(text),
-                sequence_id=index,
-                draft_max=room,
-                blocks=table,
-                new_sequence=new_sequence,
-            )
-        )
+        rows.append(first_row(text, sampling, sequence_id=index, draft_max=room, blocks=table))
     return make_round(*rows)
 
 

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.rounds import Draft
 from draftwerk.speculative.sampling import Sampling
 from tests.model.gpu.support.device import DEVICE
-from tests.support.model_driver import Driver, Live, generate, random_tree
+from tests.support.model_driver import Driver, Live, generate, trees_along
 from tests.support.runners import make_runner
 from tests.support.tiny_models import CASES, VOCAB, save_tiny
 
@@ -54,12 +53,7 @@ def device_runner(directory: Path, attention: str = "padded", **changes) -> Targ
 def drafted(runner: TargetRunner, expected: list[int], seed: int) -> Live:
     """Return a text by trees, in chunks and in company."""
     rng = Random(seed)
-
-    def guess(live: Live, capacity: int) -> Draft:
-        truth = expected[len(live.output) :] if live.sequence_id == 0 else []
-        return random_tree(rng, truth, VOCAB, min(capacity, 5))
-
-    driver = Driver(runner, rng, guess, chunk_max=5)
+    driver = Driver(runner, rng, trees_along(rng, {0: expected}, VOCAB, most=5), chunk_max=5)
     live = driver.add(0, PROMPT, GREEDY, COUNT)
     driver.add(1, [3, 1, 4, 1, 5, 9, 2, 6, 5], GREEDY, 6)
     driver.run()

@@ -23,7 +23,7 @@ from draftwerk.speculative.rounds import NO_DRAFT, Draft, chain
 from draftwerk.speculative.sampling import Sampling
 from tests.model.gpu.support.device import DEVICE
 from tests.model.gpu.support.recorder import Recorder
-from tests.support.model_driver import Driver, Live, generate, random_tree
+from tests.support.model_driver import Driver, Live, generate, trees_along
 from tests.support.runners import FP32, make_runner
 from tests.support.tiny_models import VOCAB, save_tiny
 from tests.support.torch_ops import TORCH_OPS
@@ -77,12 +77,7 @@ def test_text_equals_the_references_with_kernels_and_trees(family, sampling, exa
     directory, sampling = directories[family], SAMPLINGS[sampling]
     expected = generate(make_runner(directory), PROMPT, sampling, 10)
     runner, rng = gpu_runner(directory, None, exact=exact), Random(1)
-
-    def guess(live: Live, capacity: int) -> Draft:
-        truth = expected[len(live.output) :] if live.sequence_id == 0 else []
-        return random_tree(rng, truth, VOCAB, min(capacity, 5))
-
-    driver = Driver(runner, rng, guess, chunk_max=5)
+    driver = Driver(runner, rng, trees_along(rng, {0: expected}, VOCAB, most=5), chunk_max=5)
     live = driver.add(0, PROMPT, sampling, 10)
     driver.add(1, [3, 1, 4, 1, 5, 9, 2, 6, 5], SAMPLINGS["greedy"], 6)
     driver.run()
@@ -115,13 +110,10 @@ def test_plain_distributions_are_never_asked_a_level_at_a_time(directories):
     def choose(logits: Tensor, requests: object) -> list[int]:
         raise AssertionError("asked again")
 
-    def guess(live: Live, capacity: int) -> Draft:
-        return random_tree(rng, expected[len(live.output) :], VOCAB, min(capacity, 6))
-
     runner = target_runner(
         replace(parts, backend=replace(parts.backend, choose=choose)), successor_count=2
     )
-    driver = Driver(runner, rng, guess)
+    driver = Driver(runner, rng, trees_along(rng, {0: expected}, VOCAB, most=6))
     live = driver.add(0, PROMPT, sampling, 10)
     driver.run()
     assert live.output == expected

@@ -17,12 +17,11 @@ from draftwerk.model.gpu.ops import HeadNorms
 from draftwerk.model.reference.kv_pages import allocate, copy_blocks, move_slots
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.rounds import Draft
 from draftwerk.speculative.sampling import Sampling
 from tests.model.gpu.kernels.test_attention import BLOCKS, case, tensors, triton_attention
-from tests.model.gpu.support.device import DEVICE
+from tests.model.gpu.support.device import DEVICE, random
 from tests.model.gpu.test_forward import rounds
-from tests.support.model_driver import Driver, Live, generate, random_tree
+from tests.support.model_driver import Driver, generate, trees_along
 from tests.support.runners import FP32
 from tests.support.tiny_models import VOCAB, save_tiny
 from tests.support.torch_ops import TORCH_OPS
@@ -34,10 +33,6 @@ BLOCK_COUNT, BLOCK_SIZE = 64, 4
 
 def bits(values: Tensor) -> Tensor:
     return values.view(torch.uint8)
-
-
-def random(seed: int, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def settings(**changes):
@@ -153,11 +148,7 @@ def test_text_is_the_same_with_trees_as_token_by_token(exact: bool, tmp_path: Pa
         )
 
     expected = generate(runner(), prompt, sampling, 10)
-
-    def guess(live: Live, room: int) -> Draft:
-        return random_tree(rng, expected[len(live.output) :], VOCAB, min(room, 5))
-
-    driver = Driver(runner(), rng, guess, chunk_max=5)
+    driver = Driver(runner(), rng, trees_along(rng, {0: expected}, VOCAB, most=5), chunk_max=5)
     live = driver.add(0, prompt, sampling, 10)
     driver.run()
     assert live.output == expected

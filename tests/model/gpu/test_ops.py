@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from draftwerk.model.gpu.ops import HeadNorms, Ops
-from tests.model.gpu.support.device import DEVICE, HALF
+from tests.model.gpu.support.device import DEVICE, HALF, random
 from tests.support.pairwise import named, pairwise
 from tests.support.torch_ops import TORCH_OPS
 
@@ -21,10 +21,6 @@ def ours() -> Ops:
     from draftwerk.model.gpu.kernels.fused import triton_ops
 
     return triton_ops()
-
-
-def random(seed: int, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def check_close(found: Tensor, expected: Tensor) -> None:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from draftwerk.model.reference.sampler import SamplingRequest
 from draftwerk.speculative import sampling as reference
-from draftwerk.speculative.rounds import Draft
 from draftwerk.speculative.sampling import Sampling
-from tests.support.model_driver import Driver, Live, generate, random_tree
+from tests.support.model_driver import Driver, generate, trees_along
 from tests.support.runners import make_runner
 from tests.support.tiny_models import VOCAB
 
@@ -82,11 +81,7 @@ def test_a_text_of_trees_is_the_references(
     sampling, prompt = Sampling(temperature=0.7, top_p=0.8, top_k=20, seed=3), [5, 6, 7, 8, 9]
     expected = generate(make_runner(directory), prompt, sampling, 12)
     rng = Random(1)
-
-    def guess(live: Live, capacity: int) -> Draft:
-        truth = expected[len(live.output) :] if live.sequence_id == 0 else []
-        return random_tree(rng, truth, VOCAB, min(capacity, 5))
-
+    guess = trees_along(rng, {0: expected}, VOCAB, most=5)
     driver = Driver(gpu_runner(directory, None), rng, guess, chunk_max=5)
     live = driver.add(0, prompt, sampling, 12)
     driver.add(1, [3, 1, 4], Sampling(temperature=0.0), 6)

@@ -25,11 +25,11 @@ from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.step.loaded_model import LoadedModel
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.rounds import NO_DRAFT, Draft, NewSequence, Proposal
+from draftwerk.speculative.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.sampling import Sampling
 from tests.model.native.models import random_pages
-from tests.support.model_driver import Driver, Live, random_tree
-from tests.support.rounds import make_round, make_row
+from tests.support.model_driver import Driver, Live, trees_along
+from tests.support.rounds import first_row, make_row, proposed
 from tests.support.runners import require_kernels
 from tests.support.tiny_models import VOCAB, save_tiny
 
@@ -201,21 +201,16 @@ def test_texts_with_trees_are_those_without(model: Model) -> None:
         return [live.output for live in lives]
 
     plain = texts(lambda live, room: NO_DRAFT, 0.0)
-
-    def guess(live: Live, room: int) -> Draft:
-        return random_tree(rng, plain[live.sequence_id][len(live.output) :], VOCAB, room)
-
-    assert texts(guess, 0.05) == plain
+    assert texts(trees_along(rng, dict(enumerate(plain)), VOCAB), 0.05) == plain
 
 
 def test_a_state_of_another_position_is_refused(model: Model) -> None:
     runner = runner_of(model)
-    new = NewSequence(tuple(TOKENS[:5]), 5, Sampling(temperature=0.0))
-    row = make_row(0, 5, blocks=TABLE, state=RowState(-1, 0), new_sequence=new)
-    runner.step(Proposal(make_round(row), (NO_DRAFT,)))
+    greedy = Sampling(temperature=0.0)
+    runner.step(proposed(first_row(TOKENS[:5], greedy, blocks=TABLE, state=RowState(-1, 0))))
     wrong = make_row(5, 6, blocks=TABLE, new_token_ids=(3,), state=RowState(2, 1))
-    decision = runner.step(Proposal(make_round(wrong), (NO_DRAFT,))).decisions[0]
+    decision = runner.step(proposed(wrong)).decisions[0]
     assert decision.error.startswith("the state is that of position")
     in_place = make_row(5, 6, blocks=TABLE, state=RowState(0, 0))
-    decision = runner.step(Proposal(make_round(in_place), (NO_DRAFT,))).decisions[0]
+    decision = runner.step(proposed(in_place)).decisions[0]
     assert decision.error == "a state is written where it is read"

@@ -54,8 +54,21 @@ def beam_rules(
     )
 
 
-def sampling_of(rules: BeamRules, **settings: Any) -> Sampling:
-    return Sampling(temperature=0.0, stop_token_ids=rules.stop_token_ids, **settings)
+Case = tuple[list[int], BeamRules, Sampling]
+
+
+def case_of(prompt: list[int], rules: BeamRules, **settings: Any) -> Case:
+    """Return a search that draws nothing."""
+    stops = rules.stop_token_ids
+    return prompt, rules, Sampling(temperature=0.0, stop_token_ids=stops, **settings)
+
+
+def check(server: Server, cases: list[Case], wanted: list[Found], hindsight: Any = None) -> None:
+    """Assert that searches side by side find what is wanted."""
+    names = [server.submit(*case) for case in cases]
+    server.run(hindsight)
+    for name, found in zip(names, wanted, strict=True):
+        assert_same(server.result(name), found)
 
 
 @pytest.mark.parametrize(
@@ -73,19 +86,17 @@ def sampling_of(rules: BeamRules, **settings: Any) -> Sampling:
 def test_sequences_and_scores_are_those_of_transformers(directory, width, stops):
     plain, drafted, lucky = (server_of(directory, 256, draft_max) for draft_max in (0, 16, 16))
     cases = [
-        (prompt, beam_rules(width, stops, penalty, early))
-        for prompt, penalty, early in (
-            (PROMPTS[0], 1.0, False),
-            (PROMPTS[1], 0.0, True),
-            (PROMPTS[2], -0.5, False),
-            (PROMPTS[0], 2.0, True),
+        case_of(PROMPTS[number], beam_rules(width, stops, penalty, early))
+        for number, penalty, early in (
+            (0, 1.0, False),
+            (1, 0.0, True),
+            (2, -0.5, False),
+            (0, 2.0, True),
         )
     ]
+    wanted = [oracle(tuple(prompt), rules) for prompt, rules, _ in cases]
     for server, hindsight in ((plain, None), (drafted, None), (lucky, plain.lived)):
-        names = [server.submit(prompt, rules, sampling_of(rules)) for prompt, rules in cases]
-        server.run(hindsight)
-        for name, (prompt, rules) in zip(names, cases, strict=True):
-            assert_same(server.result(name), oracle(tuple(prompt), rules))
+        check(server, cases, wanted, hindsight)
     assert plain.scheduler.stats.draft_tokens == 0 < drafted.scheduler.stats.draft_tokens
     assert lucky.scheduler.stats.accepted_tokens > 0
     assert lucky.scheduler.stats.rounds < plain.scheduler.stats.rounds
@@ -97,10 +108,7 @@ def test_a_search_past_windows_is_that_of_transformers(family, tmp_path):
     prompt, rules = PROMPTS[1] * 3, beam_rules(4)
     expected = found_by_transformers(model, tuple(prompt), rules)
     for draft_max in (0, 16):
-        server = server_of(tmp_path, 256, draft_max)
-        name = server.submit(prompt, rules, sampling_of(rules))
-        server.run()
-        assert_same(server.result(name), expected)
+        check(server_of(tmp_path, 256, draft_max), [case_of(prompt, rules)], [expected])
 
 
 @pytest.mark.parametrize(
@@ -121,10 +129,7 @@ def test_a_search_of_a_hybrid_is_that_of_transformers(family, tmp_path):
     crowded = server_of(tmp_path, 24, 16)
     for server, hindsight in ((plain, None), (lucky, plain.lived), (crowded, plain.lived)):
         for _ in range(2):  # the second time from the prefix cache
-            names = [server.submit(prompt, rules, sampling_of(rules)) for prompt in PROMPTS]
-            server.run(hindsight)
-            for name, found in zip(names, expected, strict=True):
-                assert_same(server.result(name), found)
+            check(server, [case_of(prompt, rules) for prompt in PROMPTS], expected, hindsight)
         assert server.scheduler.stats.prefix_hits > 0
     assert crowded.scheduler.stats.preemptions > 0 < lucky.scheduler.stats.accepted_tokens
     assert lucky.scheduler.stats.rounds < plain.scheduler.stats.rounds
@@ -134,12 +139,8 @@ def test_penalties_and_a_minimum_are_those_of_transformers(directory):
     rules = beam_rules(4, MANY_STOPS)
     settings = {"repetition_penalty": 1.3, "min_new_tokens": 5}
     wanted = oracle(tuple(PROMPTS[0]), rules, **settings)
-    server = server_of(directory, 256, 16)
-    name = server.submit(
-        PROMPTS[0], rules, sampling_of(rules, repetition_penalty=1.3, tokens_min=5)
-    )
-    server.run()
-    assert_same(server.result(name), wanted)
+    case = case_of(PROMPTS[0], rules, repetition_penalty=1.3, tokens_min=5)
+    check(server_of(directory, 256, 16), [case], [wanted])
     assert min(len(text) for text, _ in wanted) >= 5
 
 
@@ -154,19 +155,15 @@ def test_a_search_keeps_its_texts_among_ordinary_requests_and_they_theirs(direct
         texts.append(alone.found[name])
     server = server_of(directory, 256, 16)
     names = [server.submit(PROMPTS[1], None, sampling) for sampling in others]
-    search = server.submit(PROMPTS[0], rules, sampling_of(rules))
-    server.run()
-    assert_same(server.result(search), oracle(tuple(PROMPTS[0]), rules))
+    check(server, [case_of(PROMPTS[0], rules)], [oracle(tuple(PROMPTS[0]), rules)])
     assert [server.found[name] for name in names] == texts
 
 
 def test_a_preempted_search_goes_on_where_it_was(directory):
     rules = beam_rules(4)
     server = server_of(directory, 24, 16)
-    names = [server.submit(prompt, rules, sampling_of(rules)) for prompt in PROMPTS]
-    server.run()
-    for name, prompt in zip(names, PROMPTS, strict=True):
-        assert_same(server.result(name), oracle(tuple(prompt), rules))
+    wanted = [oracle(tuple(prompt), rules) for prompt in PROMPTS]
+    check(server, [case_of(prompt, rules) for prompt in PROMPTS], wanted)
     assert server.scheduler.stats.preemptions > 0
 
 
@@ -201,10 +198,7 @@ def test_drawn_texts_are_those_of_the_noise(directory, width):
     ]
     wanted = [drawn_plainly(*case) for case in cases]
     for server in (plain, drafted, lucky, small):
-        names = [server.submit(*case) for case in cases]
-        server.run(plain.lived if server is lucky else None)
-        for name, texts in zip(names, wanted, strict=True):
-            assert_same(server.result(name), texts)
+        check(server, cases, wanted, plain.lived if server is lucky else None)
     assert lucky.scheduler.stats.accepted_tokens > 0
     assert small.scheduler.stats.preemptions > 0 or width == 2
 
@@ -213,7 +207,6 @@ def test_a_search_under_a_grammar_is_the_plain_one_over_what_it_allows(tmp_path)
     save_tiny_with_text(tmp_path)
     grammar = Grammar("regex", "(yes|no|maybe( so)?|[0-9]{1,3}),? (sir|madam)!")
     rules = BeamRules(width=3, tokens_max=10, stop_token_ids=(2,))
-    sampling = sampling_of(rules, grammar=grammar)
     prompt = [40, 41, 42]
     servers = [server_of(tmp_path, 128, draft_max) for draft_max in (0, 16)]
     model, grammars = servers[0].runner.parts.forward, servers[0].runner.cached_sequences.grammars
@@ -241,6 +234,4 @@ def test_a_search_under_a_grammar_is_the_plain_one_over_what_it_allows(tmp_path)
     wanted = [(each.tokens, each.score) for each in beams.finished]
     assert len(wanted) == 3 and all(tokens[-1] == 2 for tokens, _ in wanted)
     for server in servers:
-        name = server.submit(prompt, rules, sampling)
-        server.run()
-        assert_same(server.result(name), wanted)
+        check(server, [case_of(prompt, rules, grammar=grammar)], [wanted])

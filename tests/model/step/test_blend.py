@@ -24,11 +24,13 @@ from draftwerk.speculative.options.blend.rules import (
     choose_positions,
 )
 from draftwerk.speculative.requests.declared_segments import Blend
-from draftwerk.speculative.rounds import NO_DRAFT, Round, Row
-from draftwerk.speculative.row_parts.row_options import RowOptions
+from draftwerk.speculative.rounds import NO_DRAFT
+from draftwerk.speculative.row_parts.row_blend import RowBlend
+from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sequence import Sequence as Request
 from draftwerk_tools.trials.blend_trial import BlendTrial
 from tests.model.native.models import random_pages, random_tokens, random_weights, tiny_config
+from tests.support.rounds import asked, make_row, proposed
 from tests.support.torch_turn import TorchTurn
 
 CONFIG = tiny_config(head_size=32, layer_count=4)
@@ -321,20 +323,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_rows_out_of_range_fail_alone(parts: LoadedModel, name: str) -> None:
-    from draftwerk.speculative.rounds import NewSequence, Proposal
-    from draftwerk.speculative.row_parts.row_blend import RowBlend
-    from draftwerk.speculative.sampling import Sampling
-
-    row = Row(
-        sequence_id=1,
-        start=0,
-        stop=5,
-        samples=False,
-        draft_max=0,
-        blocks=(0,),
-        new_sequence=NewSequence((1, 2, 3, 4, 5, 6), 6, Sampling()),
-        options=RowOptions(blend=RowBlend(**BAD[name])),
-    )
-    round_ = Round(round_id=1, pipeline_slot=0, rows=(row,))
-    verdict = target_runner(parts).step(Proposal(round_, (NO_DRAFT,)))
-    assert "places" in verdict.decisions[0].error
+    begun, blend = asked((1, 2, 3, 4, 5, 6), Sampling()), RowBlend(**BAD[name])
+    row = make_row(0, 5, samples=False, blocks=(0,), new_sequence=begun, blend=blend)
+    (decision,) = target_runner(parts).step(proposed(row)).decisions
+    assert "places" in decision.error

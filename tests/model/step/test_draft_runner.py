@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from draftwerk.model.step import draft_runner
 from draftwerk.model.step.draft_coverage import DraftCoverage
 from draftwerk.model.step.draft_runner import DraftRunner
+from draftwerk.model.step.target_runner import TargetRunner
 from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Round, Row
 from draftwerk.speculative.row_parts.beam_rows import Branch
 from draftwerk.speculative.sampling import Sampling
-from tests.support.model_driver import Driver, generate
+from tests.support.model_driver import Driver, Live, generate
 from tests.support.rounds import make_round, make_row
 from tests.support.runners import make_drafter, make_runner
 from tests.support.tiny_models import VOCAB, save_tiny
@@ -35,27 +36,30 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_a_draft_model_that_is_the_target_is_always_right(sampling, directory):
-    runner, rng = make_runner(directory), Random(1)
-    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 20))] for _ in range(4)]
+def same_texts(
+    runner: TargetRunner, drafter: DraftRunner, sampling: Sampling, count: int, **how: float
+) -> list[Live]:
+    """Return sequences that are drafted for, whose texts are those without drafts."""
+    rng = Random(1)
+    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 20))] for _ in range(count)]
+    driver = Driver(runner, rng, drafter=drafter, **how)  # type: ignore[arg-type]
     plain = [generate(runner, prompt, sampling, 28) for prompt in prompts]
-    driver = Driver(runner, rng, drafter=make_drafter(directory), chunk_max=200)
     lives = [driver.add(index, prompt, sampling, 28) for index, prompt in enumerate(prompts)]
     driver.run()
     assert [live.output for live in lives] == plain
+    return lives
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_a_draft_model_that_is_the_target_is_always_right(sampling, directory):
+    lives = same_texts(make_runner(directory), make_drafter(directory), sampling, 4, chunk_max=200)
     assert all(len(decision.path) == 8 for live in lives for decision in live.decisions[1:-2])
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 def test_another_draft_model_changes_no_text(sampling, directory, other):
-    runner, rng = make_runner(directory), Random(1)
-    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 20))] for _ in range(3)]
-    plain = [generate(runner, prompt, sampling, 28) for prompt in prompts]
-    driver = Driver(runner, rng, drafter=make_drafter(other), chunk_max=6, preempts=0.1)
-    lives = [driver.add(index, prompt, sampling, 28) for index, prompt in enumerate(prompts)]
-    driver.run()
-    assert [live.output for live in lives] == plain
+    drafter = make_drafter(other)
+    same_texts(make_runner(directory), drafter, sampling, 3, chunk_max=6, preempts=0.1)
 
 
 @pytest.mark.parametrize(
@@ -65,14 +69,8 @@ def test_a_small_gemma_drafts_for_gemma_4(family: str, tmp_path: Path) -> None:
     """Both read windows of their own, and layers of the target the keys of others."""
     save_tiny(tmp_path / "target", "gemma4_text")
     save_tiny(tmp_path / "small", family, seed=9, num_attention_heads=2)
-    runner, rng, sampling = make_runner(tmp_path / "target"), Random(1), SAMPLINGS["sampled"]
-    prompts = [[rng.randrange(VOCAB) for _ in range(rng.randint(1, 30))] for _ in range(2)]
-    plain = [generate(runner, prompt, sampling, 28) for prompt in prompts]
-    drafter = make_drafter(tmp_path / "small")
-    driver = Driver(runner, rng, drafter=drafter, chunk_max=6, preempts=0.1)
-    lives = [driver.add(index, prompt, sampling, 28) for index, prompt in enumerate(prompts)]
-    driver.run()
-    assert [live.output for live in lives] == plain
+    runner, drafter = make_runner(tmp_path / "target"), make_drafter(tmp_path / "small")
+    same_texts(runner, drafter, SAMPLINGS["sampled"], 2, chunk_max=6, preempts=0.1)
 
 
 def test_it_recovers_from_drafts_that_others_made(directory):
@@ -205,13 +203,5 @@ def round_of(
     start: int, stop: int, new_sequence: NewSequence | None, new_token_ids: tuple[int, ...] = ()
 ) -> Round:
     """Return a round with one sampling row in blocks 0 .. 5."""
-    return make_round(
-        make_row(
-            start,
-            stop,
-            draft_max=8,
-            blocks=(0, 1, 2, 3, 4, 5),
-            new_token_ids=new_token_ids,
-            new_sequence=new_sequence,
-        )
-    )
+    sent = {"new_token_ids": new_token_ids, "new_sequence": new_sequence}
+    return make_round(make_row(start, stop, draft_max=8, blocks=(0, 1, 2, 3, 4, 5), **sent))

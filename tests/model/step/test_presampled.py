@@ -13,10 +13,10 @@ from draftwerk.model.step.backend import TORCH_BACKEND, Backend
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.presampled import Presampled, RoundRequests, check_finite_only
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.rounds import Draft, NewSequence, Proposal
+from draftwerk.speculative.rounds import Draft, Proposal
 from draftwerk.speculative.sampling import Sampling
 from tests.support.model_driver import Driver, Live, random_tree
-from tests.support.rounds import make_round, make_row
+from tests.support.rounds import first_row, proposed
 from tests.support.runners import make_runner
 from tests.support.tiny_models import VOCAB
 
@@ -96,14 +96,8 @@ def test_texts_are_those_of_level_by_level(names: Sequence[str], directory: Path
 
 def proposal(name: str) -> Proposal:
     draft = Draft((1, 2, 3, 4), (-1, -1, 0, 2), ("test",) * 4)
-    row = make_row(
-        0,
-        3,
-        draft_max=4,
-        blocks=(0, 1, 2, 3),
-        new_sequence=NewSequence((5, 6, 7), 3, SAMPLINGS[name]),
-    )
-    return Proposal(make_round(row), (draft,))
+    row = first_row((5, 6, 7), SAMPLINGS[name], draft_max=4, blocks=(0, 1, 2, 3))
+    return proposed(row, drafts=[draft])
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -12,11 +12,11 @@ from draftwerk.model.native.sampler import NativeSampler
 from draftwerk.model.step.backend import TORCH_BACKEND
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row
+from draftwerk.speculative.rounds import Row
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 from draftwerk.speculative.row_parts.plain import with_options
-from draftwerk.speculative.row_parts.row_options import RowOptions
 from draftwerk.speculative.sampling import Sampling
+from tests.support.rounds import asked, make_row, proposed
 from tests.support.runners import kernel_parts
 from tests.support.tiny_models import VOCAB, oracle_logits, tiny_model
 
@@ -36,27 +36,22 @@ def scores(runner: TargetRunner, cuts: list[int], company: int = 0) -> list[Chos
     found: list[ChosenLogprob] = []
     for number, (start, stop) in enumerate(zip([0, *cuts], [*cuts, len(TOKENS)], strict=True)):
         rows = [_row(0, start, stop), *(_row(each, 0, 9 * each) for each in range(1, company + 1))]
-        decisions = runner.step(
-            Proposal(
-                Round(round_id=number, pipeline_slot=0, rows=tuple(rows)), (NO_DRAFT,) * len(rows)
-            )
-        ).decisions
+        decisions = runner.step(proposed(*rows, round_id=number)).decisions
         assert not any(decision.error for decision in decisions)
         found += decisions[0].options.prompt_logprobs
     return found
 
 
 def _row(number: int, start: int, stop: int) -> Row:
-    samples = stop == len(TOKENS)
-    return Row(
+    return make_row(
+        start,
+        stop,
         sequence_id=number,
-        start=start,
-        stop=stop,
-        samples=samples,
-        draft_max=0,
+        samples=stop == len(TOKENS),
         blocks=tuple(range(number * BLOCKS, (number + 1) * BLOCKS)),
-        new_sequence=NewSequence(TOKENS, len(TOKENS), Sampling(seed=1)),
-        options=RowOptions(scored=(start, min(stop, len(TOKENS) - 1)), prompt_logprobs=2),
+        new_sequence=asked(TOKENS, Sampling(seed=1)),
+        scored=(start, min(stop, len(TOKENS) - 1)),
+        prompt_logprobs=2,
     )
 
 
@@ -81,13 +76,11 @@ def test_named_tokens_have_the_bits_that_they_have_among_alternatives(
         rows = [
             structs.replace(
                 with_options(_row(number, 0, len(TOKENS)), scored=(0, 0)),
-                new_sequence=NewSequence(TOKENS, len(TOKENS), sampling),
+                new_sequence=asked(TOKENS, sampling),
             )
             for number in range(1 + company)
         ]
-        made = Round(round_id=0, pipeline_slot=0, rows=tuple(rows))
-        runner = make_runner(directory, pool)
-        decisions = runner.step(Proposal(made, (NO_DRAFT,) * len(rows))).decisions
+        decisions = make_runner(directory, pool).step(proposed(*rows)).decisions
         assert not any(decision.error for decision in decisions)
         (reported,) = decisions[0].logprobs
         return reported

@@ -9,19 +9,20 @@ import pytest
 import torch
 
 from draftwerk.model.step.options.step_options import target_runner
-from draftwerk.model.step.target_runner import StepOption
+from draftwerk.model.step.target_runner import StepOption, TargetRunner
 from draftwerk.speculative.rounds import NO_DRAFT, Draft, NewSequence, Proposal, Row, chain
 from draftwerk.speculative.row_parts.beam_rows import Branch
 from draftwerk.speculative.row_parts.feedback import LOSS_NATS
 from draftwerk.speculative.sampling import Sampling, edited
-from tests.support.model_driver import Driver, Live, generate, random_tree
-from tests.support.rounds import make_round, make_row
+from tests.support.model_driver import Driver, generate, trees_along
+from tests.support.rounds import first_row, make_row, proposed
 from tests.support.runners import make_runner
 from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny
 
 PROMPT = [5, 6, 7, 8, 9, 5, 6]
+GREEDY = Sampling(temperature=0.0)
 SAMPLINGS = {
-    "greedy": Sampling(temperature=0.0),
+    "greedy": GREEDY,
     "plain": Sampling(seed=1),
     "truncated": Sampling(temperature=0.8, top_p=0.9, top_k=20, min_p=0.02, seed=2),
     "penalties": Sampling(
@@ -38,11 +39,7 @@ SAMPLINGS = {
 def test_one_seed_gives_one_text_for_any_drafts_chunks_preemptions_and_company(sampling, directory):
     runner, rng = make_runner(directory), Random(1)
     plain = generate(runner, PROMPT, sampling, 30)
-
-    def guess(live: Live, room: int) -> Draft:
-        truth = plain[len(live.output) :] if live.sequence_id == 0 else []
-        return random_tree(rng, truth, VOCAB, room)
-
+    guess = trees_along(rng, {0: plain}, VOCAB)
     driver = Driver(runner, rng, guess, chunk_max=5, preempts=0.05)
     live = driver.add(0, PROMPT, sampling, 30)
     for other in range(1, 6):
@@ -59,28 +56,13 @@ def test_logits_that_are_no_numbers_fail_their_row_alone(place, value, directory
     runner, sound = make_runner(directory), make_runner(directory)
     plain = tuple(generate(runner, PROMPT, Sampling(temperature=0.0), 3))
     guess = (plain[0], (plain[1] + (place == "node behind an error")) % VOCAB, plain[2])
-    new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), Sampling(temperature=0.0))
-    rows = tuple(
-        make_row(
-            0,
-            len(PROMPT),
-            sequence_id=n,
-            draft_max=3,
-            blocks=tuple(range(3 * n, 3 * n + 3)),
-            new_sequence=new_sequence,
-        )
+    rows = [
+        first_row(PROMPT, GREEDY, sequence_id=n, draft_max=3, blocks=(3 * n, 3 * n + 1, 3 * n + 2))
         for n in (1, 2)
-    )
-    proposal = Proposal(make_round(*rows, round_id=1), (chain(guess, "x"), chain(guess, "x")))
-    forward = runner.parts.forward
+    ]
+    proposal = proposed(*rows, drafts=[chain(guess, "x")] * 2, round_id=1)
     broken = {"last known token": 0, "drafted node": 1, "node behind an error": 3}[place]
-
-    def breaking(*arguments):
-        logits = forward(*arguments).clone()
-        logits[broken] = value
-        return logits
-
-    runner.parts = replace(runner.parts, forward=breaking)
+    break_logits(runner, broken, value)
     first, second = runner.step(proposal).decisions
     assert second == sound.step(proposal).decisions[1]
     if place == "node behind an error":
@@ -89,23 +71,26 @@ def test_logits_that_are_no_numbers_fail_their_row_alone(place, value, directory
         assert "not a number" in first.error and not first.tokens
 
 
+def break_logits(runner: TargetRunner, row: int, value: float) -> None:
+    forward = runner.parts.forward
+
+    def breaking(*arguments):
+        logits = forward(*arguments).clone()
+        logits[row] = value
+        return logits
+
+    runner.parts = replace(runner.parts, forward=breaking)
+
+
 def test_a_branch_whose_nodes_alone_are_computed_does_not_fail_for_the_row_behind_it(directory):
     runner = make_runner(directory)
     runner.step(opened(Sampling(temperature=0.0), NO_DRAFT))
     known = Branch(group_id=1, candidates=2, known=((11, -0.1), (12, -0.2)))
     branch = make_row(len(PROMPT), len(PROMPT), draft_max=2, blocks=(0, 1, 2), branch=known)
-    new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), Sampling(temperature=0.0))
-    behind = make_row(0, len(PROMPT), sequence_id=2, blocks=(3, 4), new_sequence=new_sequence)
+    behind = first_row(PROMPT, GREEDY, sequence_id=2, blocks=(3, 4))
     nodes = Draft((11, 12), (-1, -1), ("x", "x"))
-    forward = runner.parts.forward
-
-    def breaking(*arguments):
-        logits = forward(*arguments).clone()
-        logits[len(nodes.tokens)] = float("nan")
-        return logits
-
-    runner.parts = replace(runner.parts, forward=breaking)
-    proposal = Proposal(make_round(branch, behind, round_id=1), (nodes, NO_DRAFT))
+    break_logits(runner, len(nodes.tokens), float("nan"))
+    proposal = proposed(branch, behind, drafts=(nodes, NO_DRAFT), round_id=1)
     first, second = runner.step(proposal).decisions
     assert not first.error and len(first.options.candidates) == 2
     assert "not a number" in second.error
@@ -153,16 +138,9 @@ def test_block_copies_are_made_before_anything_is_written(directory):
     runner.step(opened(sampling, NO_DRAFT, sequence_id=1))
     fork = NewSequence((*PROMPT, plain[0]), len(PROMPT), sampling)
     # The fork shares the first block; of the second it has a copy, to go on in.
-    row = make_row(
-        len(PROMPT),
-        len(PROMPT) + 1,
-        sequence_id=2,
-        draft_max=4,
-        blocks=(0, 9, 10),
-        new_sequence=fork,
-    )
-    verdict = runner.step(Proposal(make_round(row, round_id=1, copies=((1, 9),)), (NO_DRAFT,)))
-    assert list(verdict.decisions[0].tokens) == plain[1:2]
+    row = make_row(7, 8, sequence_id=2, draft_max=4, blocks=(0, 9, 10), new_sequence=fork)
+    (decision,) = runner.step(proposed(row, round_id=1, copies=((1, 9),))).decisions
+    assert list(decision.tokens) == plain[1:2]
 
 
 def test_log_probabilities_come_with_every_committed_token(directory, tmp_path):
@@ -210,14 +188,9 @@ def test_the_best_successors_of_every_node_are_reported_if_asked_for(directory, 
 def test_a_branch_is_offered_the_best_next_tokens_and_decides_nothing(directory, tmp_path):
     oracle, runner = save_tiny(tmp_path, "llama"), make_runner(directory)
     sampling = Sampling(temperature=0.0, frequency_penalty=0.7, logit_bias=((4, 2.0),))
-    row, tree = (
-        branch_row(Branch(group_id=7, candidates=5)),
-        Draft((11, 12, 11), (-1, -1, 0), ("x",) * 3),
-    )
-    row = msgspec.structs.replace(
-        row, new_sequence=NewSequence(tuple(PROMPT), len(PROMPT), sampling)
-    )
-    (decision,) = runner.step(Proposal(make_round(row), (tree,))).decisions
+    row = branch_row(Branch(group_id=7, candidates=5), sampling)
+    tree = Draft((11, 12, 11), (-1, -1, 0), ("x",) * 3)
+    (decision,) = runner.step(proposed(row, drafts=[tree])).decisions
     assert (decision.tokens, decision.path) == ((), ())
     for path, offered in zip(([], [11], [12], [11, 11]), decision.options.candidates, strict=True):
         logprobs = oracle_logits(oracle, PROMPT + path)[-1].log_softmax(-1).tolist()
@@ -230,27 +203,15 @@ def test_a_branch_is_offered_the_best_next_tokens_and_decides_nothing(directory,
 def test_a_new_branch_copies_its_origin_as_it_was_before_the_round(directory):
     sampling, runner = Sampling(temperature=0.0), make_runner(directory)
     runner.step(opened(sampling, NO_DRAFT))
-    parent = make_row(
-        7, 8, blocks=(0, 1), new_token_ids=(30,), branch=Branch(group_id=1, candidates=1)
-    )
-    child = make_row(
-        7,
-        8,
-        sequence_id=2,
-        blocks=(0, 9),
-        new_token_ids=(31,),
-        branch=Branch(group_id=1, candidates=1, origin=1),
-    )
-    orphan = make_row(
-        7,
-        8,
-        sequence_id=3,
-        blocks=(0, 8),
-        new_token_ids=(31,),
-        branch=Branch(group_id=1, candidates=1, origin=77),
-    )
-    round_ = make_round(parent, child, orphan, round_id=1, copies=((1, 9),), finished_ids=(1,))
-    decisions = runner.step(Proposal(round_, (NO_DRAFT,) * 3)).decisions
+
+    def row(sequence_id: int, block: int, token: int, **origin: int) -> Row:
+        branch = Branch(group_id=1, candidates=1, **origin)
+        named = {"sequence_id": sequence_id, "blocks": (0, block), "new_token_ids": (token,)}
+        return make_row(7, 8, branch=branch, **named)
+
+    rows = row(1, 1, 30), row(2, 9, 31, origin=1), row(3, 8, 31, origin=77)
+    proposal = proposed(*rows, round_id=1, copies=((1, 9),), finished_ids=(1,))
+    decisions = runner.step(proposal).decisions
     assert "never opened" in decisions[0].error  # closed with this round, though copied
     assert "never opened" in decisions[2].error
     assert runner.cached_sequences.sequences[2].tokens == [*PROMPT, 31]
@@ -262,7 +223,7 @@ def test_a_new_branch_copies_its_origin_as_it_was_before_the_round(directory):
         new_sequence=NewSequence((*PROMPT, 31), 7, sampling),
         branch=Branch(group_id=4, candidates=1),
     )
-    (expected,) = runner.step(Proposal(make_round(fresh, round_id=2), (NO_DRAFT,))).decisions
+    (expected,) = runner.step(proposed(fresh, round_id=2)).decisions
     assert decisions[1].options.candidates[0][0] == pytest.approx(
         expected.options.candidates[0][0], abs=1e-4
     )
@@ -272,14 +233,11 @@ def test_slots_are_moved_after_the_copies_and_before_anything_is_written(directo
     sampling, runner = Sampling(temperature=0.0), make_runner(directory)
     plain = generate(runner, PROMPT, sampling, 4)
     tree = Draft((1, plain[0]), (-1, -1), ("x", "x"))
-    row = branch_row(Branch(group_id=1, candidates=1))
-    new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), sampling)
-    row = msgspec.structs.replace(row, new_sequence=new_sequence)
-    runner.step(Proposal(make_round(row), (tree,)))
+    runner.step(proposed(branch_row(Branch(group_id=1, candidates=1), sampling), drafts=[tree]))
     # Node 1 is in slot 8, block 2; its place is slot 7, the last of block 1, copied to block 9.
     row = make_row(8, 9, blocks=(0, 9, 10), new_token_ids=(plain[0], plain[1]))
-    round_ = make_round(row, round_id=1, copies=((1, 9),), moves=((2 * 4, 9 * 4 + 3),))
-    (decision,) = runner.step(Proposal(round_, (NO_DRAFT,))).decisions
+    proposal = proposed(row, round_id=1, copies=((1, 9),), moves=((2 * 4, 9 * 4 + 3),))
+    (decision,) = runner.step(proposal).decisions
     assert list(decision.tokens) == plain[2:3]
 
 
@@ -290,66 +248,47 @@ def test_a_sequence_is_dropped_when_finished_and_replaced_by_a_new_one(directory
     for _ in range(2):  # the second opening stands for a preemption
         (decision,) = runner.step(opened(sampling, NO_DRAFT)).decisions
         assert decision.tokens == (plain[0],)
-    runner.step(Proposal(make_round(round_id=2, finished_ids=(1, 77)), ()))
+    runner.step(proposed(round_id=2, finished_ids=(1, 77)))
     assert not runner.cached_sequences.sequences
 
 
+HOLDING = {"draft_max": 2, "blocks": (0, 1, 2)}
 BAD = {
-    "never opened": (
-        Row(sequence_id=9, start=0, stop=1, samples=True, draft_max=0, blocks=(5,)),
-        NO_DRAFT,
-        "never opened",
-    ),
+    "never opened": (make_row(0, 1, sequence_id=9, blocks=(5,)), NO_DRAFT, "never opened"),
     "beyond the known": (
-        Row(sequence_id=1, start=0, stop=9, samples=False, draft_max=0, blocks=(0, 1, 2)),
+        make_row(0, 9, samples=False, blocks=(0, 1, 2)),
         NO_DRAFT,
         "outside its 8 known",
     ),
-    "empty": (
-        Row(sequence_id=1, start=3, stop=3, samples=False, draft_max=0, blocks=(0, 1)),
-        NO_DRAFT,
-        "outside its 8 known",
-    ),
-    "samples too early": (
-        Row(sequence_id=1, start=0, stop=4, samples=True, draft_max=0, blocks=(0, 1)),
-        NO_DRAFT,
-        "stops at 4",
-    ),
+    "empty": (make_row(3, 3, samples=False, blocks=(0, 1)), NO_DRAFT, "outside its 8 known"),
+    "samples too early": (make_row(0, 4, blocks=(0, 1)), NO_DRAFT, "stops at 4"),
     "blocks too few": (
-        Row(sequence_id=1, start=7, stop=8, samples=True, draft_max=4, blocks=(0, 1)),
+        make_row(7, 8, draft_max=4, blocks=(0, 1)),
         chain((1,), "x"),
         "do not hold 9 slots",
     ),
     "block unknown": (
-        Row(sequence_id=1, start=7, stop=8, samples=True, draft_max=4, blocks=(0, 1, 999)),
+        make_row(7, 8, draft_max=4, blocks=(0, 1, 999)),
         NO_DRAFT,
         "outside the pages",
     ),
     "draft too long": (
-        Row(sequence_id=1, start=7, stop=8, samples=True, draft_max=1, blocks=(0, 1, 2)),
+        make_row(7, 8, draft_max=1, blocks=(0, 1, 2)),
         chain((1, 2), "x"),
         "2 drafted nodes",
     ),
     "not sampling": (
-        Row(sequence_id=1, start=0, stop=4, samples=False, draft_max=3, blocks=(0, 1)),
+        make_row(0, 4, samples=False, draft_max=3, blocks=(0, 1)),
         chain((1,), "x"),
         "1 drafted nodes",
     ),
-    "unknown token": (
-        Row(sequence_id=1, start=7, stop=8, samples=True, draft_max=2, blocks=(0, 1, 2)),
-        chain((VOCAB,), "x"),
-        "outside the voc",
-    ),
+    "unknown token": (make_row(7, 8, **HOLDING), chain((VOCAB,), "x"), "outside the voc"),
     "parent later": (
-        Row(sequence_id=1, start=7, stop=8, samples=True, draft_max=2, blocks=(0, 1, 2)),
+        make_row(7, 8, **HOLDING),
         Draft((1, 2), (1, -1), ("x", "x")),
         "before its parent",
     ),
-    "parents missing": (
-        Row(sequence_id=1, start=7, stop=8, samples=True, draft_max=2, blocks=(0, 1, 2)),
-        Draft((1, 2), (0,)),
-        "1 parents",
-    ),
+    "parents missing": (make_row(7, 8, **HOLDING), Draft((1, 2), (0,)), "1 parents"),
 }
 
 
@@ -358,13 +297,11 @@ def test_a_bad_row_fails_alone(bad: Row, draft: Draft, reason: str, directory):
     runner, sampling = make_runner(directory), Sampling(temperature=0.0)
     plain = generate(runner, PROMPT, sampling, 2)
     runner.step(opened(sampling, NO_DRAFT))
-    good = make_row(
-        0, 7, sequence_id=2, blocks=(20, 21), new_sequence=NewSequence(tuple(PROMPT), 7, sampling)
-    )
+    good = first_row(PROMPT, sampling, sequence_id=2, blocks=(20, 21))
     if bad.sequence_id == 1:
         bad = msgspec.structs.replace(bad, new_token_ids=(plain[0],))
-    verdict = runner.step(Proposal(make_round(bad, good, round_id=1), (draft, NO_DRAFT)))
-    failed, decided = verdict.decisions
+    proposal = proposed(bad, good, drafts=(draft, NO_DRAFT), round_id=1)
+    failed, decided = runner.step(proposal).decisions
     assert reason in failed.error
     assert not failed.tokens
     assert decided.tokens == (plain[0],)
@@ -401,23 +338,15 @@ def test_a_gap_lasts_from_a_step_to_the_next_forward_pass_while_there_is_work(
     assert second.gap_ms == (2000.0 if continuous else None)
 
 
-def branch_row(branch: Branch) -> Row:
+def branch_row(branch: Branch, sampling: Sampling) -> Row:
     """Return the first row of a branch in blocks 0 .. 4."""
-    return make_row(0, len(PROMPT), draft_max=8, blocks=(0, 1, 2, 3, 4), branch=branch)
+    return first_row(PROMPT, sampling, draft_max=8, blocks=(0, 1, 2, 3, 4), branch=branch)
 
 
 def opened(sampling: Sampling, draft: Draft, sequence_id: int = 1) -> Proposal:
     """Return a round with one new sequence in blocks 0 .. 4."""
-    new_sequence = NewSequence(tuple(PROMPT), len(PROMPT), sampling)
-    row = make_row(
-        0,
-        len(PROMPT),
-        sequence_id=sequence_id,
-        draft_max=8,
-        blocks=(0, 1, 2, 3, 4),
-        new_sequence=new_sequence,
-    )
-    return Proposal(make_round(row), (draft,))
+    named = {"sequence_id": sequence_id, "draft_max": 8, "blocks": (0, 1, 2, 3, 4)}
+    return proposed(first_row(PROMPT, sampling, **named), drafts=[draft])
 
 
 def test_hooks_that_no_option_overrides_are_not_called(directory, monkeypatch):

@@ -13,7 +13,6 @@ from transformers import PreTrainedModel
 from draftwerk.model.attention.padded import PaddedAttention
 from draftwerk.model.attention.reference import attend
 from draftwerk.model.attention.tiled import TiledAttention
-from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.families.architecture import Json
 from draftwerk.model.checkpoint.gguf_card import write_card
 from draftwerk.model.checkpoint.hf_config import read_config
@@ -23,13 +22,12 @@ from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.whole_prompts import NO_TEXT, Step, all_seen, one_by_one, seeing
 from draftwerk.speculative.options.pooled_prompt import PooledPrompt
 from draftwerk.speculative.requests.pooling import Pooling, PoolingParams
-from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Proposal, Round, Row
-from draftwerk.speculative.row_parts.row_options import RowOptions
+from draftwerk.speculative.rounds import Row
 from draftwerk.speculative.row_parts.state_sums import summed
 from draftwerk.speculative.sampling import Sampling
-from tests.support.gguf_of_hybrids import has_offset
+from tests.support.rounds import asked, first_row, make_row, proposed
 from tests.support.runners import kernel_parts
-from tests.support.tiny_gguf import said_by_files, save_gguf
+from tests.support.tiny_gguf import as_in_file, described, said_by_files, save_gguf
 from tests.support.tiny_models import FAMILIES, VOCAB, save_tiny, tiny_model
 
 LENGTHS = (50, 1, 17, 40, 63)
@@ -80,15 +78,15 @@ def rows_of(number: int, cuts: list[int], pooling: Pooling) -> list[Row]:
     for start, stop in zip([0, *cuts], [*cuts, len(tokens)], strict=True):
         scored = span(reading, len(tokens), start, stop)
         found.append(
-            Row(
+            make_row(
+                start,
+                stop,
                 sequence_id=number,
-                start=start,
-                stop=stop,
                 samples=False,
-                draft_max=0,
                 blocks=tuple(range(number * BLOCKS, (number + 1) * BLOCKS)),
-                new_sequence=NewSequence(tokens, len(tokens), Sampling()) if not start else None,
-                options=RowOptions(scored=scored, pools=scored[0] < scored[1]),
+                new_sequence=asked(tokens, Sampling()) if not start else None,
+                scored=scored,
+                pools=scored[0] < scored[1],
             )
         )
     return found
@@ -104,8 +102,7 @@ def span(pooling: PoolingParams, count: int, start: int, stop: int) -> tuple[int
 def sums(step: Step, *rounds: list[Row]) -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     for number, rows in enumerate(rounds):
-        round_ = Round(round_id=number, pipeline_slot=0, rows=tuple(rows))
-        verdict = step(Proposal(round_, (NO_DRAFT,) * len(rows)))
+        verdict = step(proposed(*rows, round_id=number))
         for row, decision in zip(rows, verdict.decisions, strict=True):
             assert not decision.error
             assert bool(decision.options.state_sum) == row.options.pools
@@ -172,37 +169,21 @@ def test_what_stands_behind_a_token_moves_it(tmp_path: Path, pool: Pool) -> None
 
 def test_no_text_is_generated(tmp_path: Path, pool: Pool) -> None:
     save_both_ways(tmp_path, "llama")
-    tokens = TEXTS[0]
-    row = Row(
-        sequence_id=0,
-        start=0,
-        stop=len(tokens),
-        samples=True,
-        draft_max=0,
-        blocks=tuple(range(BLOCKS)),
-        new_sequence=NewSequence(tokens, len(tokens), Sampling(seed=1)),
-    )
-    proposal = Proposal(Round(round_id=0, pipeline_slot=0, rows=(row,)), (NO_DRAFT,))
-    (decision,) = make_step(tmp_path, pool)(proposal).decisions
+    row = first_row(TEXTS[0], Sampling(seed=1), blocks=tuple(range(BLOCKS)))
+    (decision,) = make_step(tmp_path, pool)(proposed(row)).decisions
     assert decision.error == NO_TEXT and not decision.tokens
 
 
-def test_a_gguf_of_vectors_has_transformers_vectors(
-    tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("no_tokenizer")
+def test_a_gguf_of_vectors_has_transformers_vectors(tmp_path: Path, pool: Pool) -> None:
     """llama.cpp's converter gives Gemma 3's class another name then, and says no more."""
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
     sizes = {**said_by_files("gemma3_text", {}), "sliding_window": 13}
     path, directory = tmp_path / "m.gguf", tmp_path / "out"
-    directory.mkdir()
     save_gguf(path, "gemma3_text", "F32", architecture="gemma-embedding", **sizes)
-    write_card(gguf_file.describe(path, "m", directory, lambda _: None), directory)
+    write_card(described(path, directory), directory)
     assert read_config(directory).graph.sees_all
-    model = tiny_model("gemma3_text", **sizes, use_bidirectional_attention=True)
-    with torch.no_grad():  # as they are in the file
-        for name, weight in model.named_parameters():
-            if not has_offset(name, "gemma3_text"):
-                weight.copy_(weight.bfloat16())
+    both_ways = tiny_model("gemma3_text", **sizes, use_bidirectional_attention=True)
+    model = as_in_file(both_ways, "gemma3_text")
     found = sums(make_step(directory, pool), [*rows_of(0, [], "mean"), *rows_of(2, [], "mean")])
     for number, state_sum in found.items():
         assert summed(state_sum) == pytest.approx(pooled(model, number, "mean"), abs=5e-3)

@@ -9,17 +9,13 @@ from torch import Tensor
 from draftwerk.model.batch.builder import BatchBuilder
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.speculative.rounds import NO_DRAFT
-from tests.model.gpu.support.device import DEVICE, HALF
+from tests.model.gpu.support.device import DEVICE, HALF, random
 from tests.support.runners import FP32
 from tests.support.tiny_models import save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
 SHAPES = {"one part": (40, 128), "a tail": (131, 50), "many parts": (24, 1200)}
-
-
-def random(seed: int, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def plain(tokens: Tensor, token_scales: Tensor, weights: Tensor, weight_scales: Tensor) -> Tensor:

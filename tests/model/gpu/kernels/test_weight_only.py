@@ -13,7 +13,7 @@ from draftwerk.model.gpu.kernels.quantised import BLOCK, by_rows, to_int4, to_in
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.model.reference.kv_pages import allocate
 from draftwerk.speculative.rounds import NO_DRAFT
-from tests.model.gpu.support.device import DEVICE, HALF
+from tests.model.gpu.support.device import DEVICE, HALF, random
 from tests.support.pairwise import named, pairwise
 from tests.support.runners import FP32
 from tests.support.tiny_models import save_tiny
@@ -22,10 +22,6 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 QUANTISERS = {"int8": to_int8, "int4": to_int4}
 SHAPES = {"one part": (40, 128), "a tail": (131, 50), "many parts": (24, 1200)}
-
-
-def random(seed: int, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:

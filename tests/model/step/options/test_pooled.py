@@ -11,19 +11,12 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.model.step.row_walk import BROKEN
 from draftwerk.model.step.target_runner import TargetRunner
-from draftwerk.speculative.rounds import (
-    NO_DRAFT,
-    Decision,
-    NewSequence,
-    Proposal,
-    Round,
-    Row,
-)
+from draftwerk.speculative.rounds import Decision, NewSequence, Row
 from draftwerk.speculative.row_parts.plain import with_options
-from draftwerk.speculative.row_parts.row_options import RowOptions
 from draftwerk.speculative.row_parts.state_sums import joined_sums, summed
 from draftwerk.speculative.sampling import Sampling
 from tests.support.instruction_sets import TOGETHER
+from tests.support.rounds import asked, make_row, proposed
 from tests.support.runners import kernel_parts
 from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny, tiny_model
 
@@ -40,15 +33,15 @@ def make_runner(directory: Path, pool: Pool | None, dtype: str = "fp32") -> Targ
 
 
 def row(number: int, start: int, stop: int, pooled: tuple[int, int]) -> Row:
-    return Row(
+    return make_row(
+        start,
+        stop,
         sequence_id=number,
-        start=start,
-        stop=stop,
         samples=False,
-        draft_max=0,
         blocks=tuple(range(number * BLOCKS, (number + 1) * BLOCKS)),
-        new_sequence=NewSequence(TOKENS, len(TOKENS), Sampling(seed=1)),
-        options=RowOptions(scored=pooled, pools=pooled[0] < pooled[1]),
+        new_sequence=asked(TOKENS, Sampling(seed=1)),
+        scored=pooled,
+        pools=pooled[0] < pooled[1],
     )
 
 
@@ -70,8 +63,7 @@ def steps(runner: TargetRunner, cuts: list[int], first: int = 0, others: int = 0
     for number, (start, stop) in enumerate(zip([0, *cuts], [*cuts, len(TOKENS)], strict=True)):
         pooled = max(start, first), max(start, first, stop)
         rows = (row(0, start, stop, pooled), *company(others))
-        round_ = Round(round_id=number, pipeline_slot=0, rows=rows)
-        decisions = runner.step(Proposal(round_, (NO_DRAFT,) * len(rows))).decisions
+        decisions = runner.step(proposed(*rows, round_id=number)).decisions
         assert not any(decision.error for decision in decisions)
         found.append(decisions[0])
     return found
@@ -126,9 +118,7 @@ def test_they_are_the_last_hidden_states_of_transformers(
 
 def test_a_row_beside_it_gets_the_token_that_it_gets_alone(directory: Path, pool: Pool) -> None:
     def decided(*rows: Row) -> Decision:
-        round_ = Round(round_id=1, pipeline_slot=0, rows=rows)
-        proposal = Proposal(round_, (NO_DRAFT,) * len(rows))
-        return make_runner(directory, pool).step(proposal).decisions[-1]
+        return make_runner(directory, pool).step(proposed(*rows)).decisions[-1]
 
     decoding = company(3)[-1]
     assert decoding.samples
@@ -137,10 +127,9 @@ def test_a_row_beside_it_gets_the_token_that_it_gets_alone(directory: Path, pool
 
 def test_answers_are_weighed_behind_the_prompt(directory: Path, pool: Pool) -> None:
     runner, count = make_runner(directory, pool), len(TOKENS)
-    asked = row(0, 0, count, (count - 1, count))
-    asked = with_options(asked, pools=False, answers=(5, 9, 5))
-    whole = Round(round_id=1, pipeline_slot=0, rows=(*company(2), asked))
-    found = runner.step(Proposal(whole, (NO_DRAFT,) * 3)).decisions[-1].options.prompt_logprobs
+    weighed = row(0, 0, count, (count - 1, count))
+    weighed = with_options(weighed, pools=False, answers=(5, 9, 5))
+    found = runner.step(proposed(*company(2), weighed)).decisions[-1].options.prompt_logprobs
     wanted = oracle_logits(tiny_model("llama"), list(TOKENS))[-1].double().log_softmax(-1)
     assert [each.logprob for each in found] == pytest.approx(
         [float(wanted[token]) for token in (5, 9, 5)], abs=1e-4
@@ -151,8 +140,7 @@ def test_states_that_are_no_numbers_fail_their_row_alone(directory: Path, pool: 
     runner = make_runner(directory, pool)
     runner.parts.pages.values[:, :BLOCKS] = float("nan")
     rows = (row(0, 40, 50, (40, 50)), row(1, 0, 9, (0, 9)))
-    round_ = Round(round_id=1, pipeline_slot=0, rows=rows)
-    broken, fine = runner.step(Proposal(round_, (NO_DRAFT,) * 2)).decisions
+    broken, fine = runner.step(proposed(*rows)).decisions
     assert broken.error == BROKEN
     assert fine.options.state_sum
     assert not fine.error
