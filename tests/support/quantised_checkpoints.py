@@ -4,7 +4,6 @@ Each writer takes a matrix [n, k] of floats and returns the tensors that the for
 the values that these stand for.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
+from tests.support.changed_files import say
 from tests.support.tiny_models import save_tiny, tiny_model
 
 GROUP = 32
@@ -216,8 +216,7 @@ def _replace(directory: Path, tensors: dict[str, Tensor], config: dict[str, Any]
     for path in directory.glob("*.safetensors*"):
         path.unlink()
     save_file(tensors, directory / "model.safetensors", {"format": "pt"})
-    path = directory / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": config}))
+    say(directory, quantization_config=config)
 
 
 def save_quantised(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from draftwerk.model.checkpoint.assistant import read_assistant
 from draftwerk.model.checkpoint.assistant_config import BEFORE, ORDER, is_assistant
@@ -12,7 +12,7 @@ from draftwerk.model.checkpoint.config import ModelConfig
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.unsupported import Refused
 from tests.support.assistant_models import HEAD, AssistantOracle
-from tests.support.head_folders import WEIGHTS, copied_head, say
+from tests.support.changed_files import WEIGHTS, copied_head, put, say
 from tests.support.tiny_models import save_tiny
 
 
@@ -39,9 +39,8 @@ def test_each_layer_reads_the_last_of_its_kind_that_has_keys(oracle, target, fol
     assert found.clusters is not None and found.clusters.used == 3
     assert torch.equal(found.clusters.tokens.flatten(), oracle.clusters.token_ordering)
     say(folder, "", use_ordered_embeddings=False)
-    stored = load_file(folder / WEIGHTS)
-    kept = {name: each for name, each in stored.items() if not name.startswith("masked")}
-    save_file(kept, folder / WEIGHTS)
+    names = [name for name in load_file(folder / WEIGHTS) if name.startswith("masked")]
+    put(folder, dict.fromkeys(names))
     assert read_assistant(folder, target).clusters is None
 
 
@@ -91,8 +90,7 @@ def test_what_does_not_fit_the_target_is_refused(target, folder, part, changes, 
     ],
 )
 def test_tensors_are_all_there_and_all_read(target, folder, name, tensor, named):
-    stored = {**load_file(folder / WEIGHTS), name: tensor}
-    save_file({key: each for key, each in stored.items() if each is not None}, folder / WEIGHTS)
+    put(folder, {name: tensor})
     with pytest.raises(Refused, match=named):
         read_assistant(folder, target)
 

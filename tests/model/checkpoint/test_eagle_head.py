@@ -15,8 +15,8 @@ from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import build
+from tests.support.changed_files import WEIGHTS, copied_head, put, say
 from tests.support.eagle_models import GUESSED, HEAD, LAYERS, EagleOracle
-from tests.support.head_folders import WEIGHTS, copied_head, say
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +33,6 @@ def target(oracle) -> ModelConfig:
 def folder(oracle, tmp_path) -> Path:
     """Return a head's folder that may be changed."""
     return copied_head(oracle.path.parent / HEAD, tmp_path)
-
-
-def put(folder: Path, **changes: torch.Tensor | None) -> None:
-    stored = {**load_file(folder / WEIGHTS), **changes}
-    kept = {name: value for name, value in stored.items() if value is not None}
-    save_file(kept, folder / WEIGHTS)
 
 
 def test_tokens_and_layers_are_the_targets(oracle, target, folder):
@@ -87,7 +81,7 @@ def test_other_names_of_the_layer_and_a_nested_config_are_read(target, folder):
     ],
 )
 def test_what_does_not_fit_is_refused_by_its_tensor(target, folder, changes, named):
-    put(folder, **changes)
+    put(folder, changes)
     with pytest.raises(Refused, match=named):
         read_eagle(folder, target)
 
@@ -122,7 +116,7 @@ def test_a_head_of_another_vocabulary_is_refused_by_name(target, folder, is_nest
 
 def test_a_head_of_a_wider_target_needs_an_embedding(target, folder):
     wider = replace(target, hidden_size=64)
-    put(folder, **{"fc.weight": torch.ones(32, 192)})
+    put(folder, {"fc.weight": torch.ones(32, 192)})
     with pytest.raises(Refused, match=r"lacks embed_tokens\.weight"):
         read_eagle(folder, wider)
 
@@ -134,7 +128,7 @@ def test_a_target_is_built_with_the_head_of_a_folder_or_refused(oracle, folder, 
     made = build(options).parts.draft_head
     assert made is not None and made.windows is not None
     assert made.name == "an EAGLE-3 layer that guesses 71 tokens"
-    put(folder, **{"norm.weight": None})
+    put(folder, {"norm.weight": None})
     with pytest.raises(Refused, match=r"lacks norm\.weight"):
         build(options)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from draftwerk.model.checkpoint.families.windows import FULL, SLIDING
 from draftwerk.model.checkpoint.files.shards import INDEX
@@ -14,6 +14,7 @@ from draftwerk.model.checkpoint.hub import cache_directory, locate
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
+from tests.support.changed_files import put, say
 from tests.support.runners import FP32
 from tests.support.tiny_models import save_tiny
 
@@ -159,9 +160,7 @@ def test_a_file_with_quantised_weights_is_refused(name: str, tmp_path: Path):
 )
 def test_a_bias_that_the_config_denies_is_refused(family, name, reason, tmp_path: Path):
     save_tiny(tmp_path, family)
-    tensors = load_file(tmp_path / "model.safetensors")
-    tensors[f"model.layers.1.{name}"] = torch.ones(32)
-    save_file(tensors, tmp_path / "model.safetensors")
+    put(tmp_path, {f"model.layers.1.{name}": torch.ones(32)})
     with pytest.raises(Refused, match=rf"unknown tensors: .*{name} \({reason}\)"):
         load(str(tmp_path), FP32)
 
@@ -169,12 +168,9 @@ def test_a_bias_that_the_config_denies_is_refused(family, name, reason, tmp_path
 @pytest.mark.parametrize("equal", [True, False])
 def test_a_head_beside_tied_embeddings_counts_as_in_transformers(equal: bool, tmp_path: Path):
     model = save_tiny(tmp_path, "llama")
-    tensors = load_file(tmp_path / "model.safetensors")
     if equal:
-        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
-        save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"tie_word_embeddings": True}))
+        put(tmp_path, {"lm_head.weight": model.get_input_embeddings().weight.clone()})
+    say(tmp_path, tie_word_embeddings=True)
     loaded = load(str(tmp_path), FP32)
     reference = type(model).from_pretrained(tmp_path)
     assert torch.equal(loaded.weights.lm_head, reference.get_output_embeddings().weight)
@@ -328,7 +324,6 @@ def test_a_file_that_is_no_safetensors_or_broken_is_named(content: bytes, tmp_pa
 def test_a_type_that_is_some_quantisation_is_refused(name, dtype, said, tmp_path: Path):
     save_tiny(tmp_path, "llama")
     tensors = load_file(tmp_path / "model.safetensors")
-    tensors[name] = tensors[name].to(dtype)
-    save_file(tensors, tmp_path / "model.safetensors")
+    put(tmp_path, {name: tensors[name].to(dtype)})
     with pytest.raises(Refused, match=f"{name} is {said}: quantised"):
         load(str(tmp_path), FP32)

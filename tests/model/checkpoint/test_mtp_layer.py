@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file, save_file
 
 from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.mtp_layer import read_mtp
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.build import build
-from tests.support.mtp_models import WEIGHTS, MtpOracle
+from tests.support.changed_files import copied_head, put
+from tests.support.mtp_models import MtpOracle
 from tests.support.tiny_models import save_tiny
 
 
@@ -23,10 +23,8 @@ def whole(tmp_path_factory) -> Path:
 @pytest.fixture
 def broken(whole, tmp_path) -> Path:
     """Return a checkpoint whose layer lacks a tensor."""
-    stored = load_file(whole / WEIGHTS)
-    del stored["mtp.layers.0.self_attn.k_norm.weight"]
-    save_file(stored, tmp_path / WEIGHTS)
-    (tmp_path / "config.json").write_bytes((whole / "config.json").read_bytes())
+    copied_head(whole, tmp_path)
+    put(tmp_path, {"mtp.layers.0.self_attn.k_norm.weight": None})
     return tmp_path
 
 

@@ -1,6 +1,5 @@
 """What backend transformers does not serve is refused in a sentence that names it."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.generic.causal_lm import read_causal, read_causal_info
+from tests.support.changed_files import say
 from tests.support.tiny_models import save_tiny
 from tests.support.undeclared_models import save_undeclared
 
@@ -71,8 +71,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("fields", "reason"), FIELDS.values(), ids=FIELDS)
 def test_a_config_that_cannot_be_obeyed_is_refused(fields, reason, tmp_path: Path):
     save_undeclared(tmp_path, "phi")
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    say(tmp_path, **fields)
     (tmp_path / "generation_config.json").unlink()
     with pytest.raises(Refused, match=reason):
         read_causal(tmp_path)

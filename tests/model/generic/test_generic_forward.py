@@ -19,6 +19,7 @@ from draftwerk.speculative.options.beams.decisions import BeamRules
 from draftwerk.speculative.rounds import NO_DRAFT
 from draftwerk.speculative.sampling import Sampling
 from tests.support.beams.beam_searching import Server, assert_same, found_by_transformers
+from tests.support.changed_files import say
 from tests.support.model_driver import Driver, generate, random_tree, trees_along
 from tests.support.one_thread import one_torch_thread as one_torch_thread
 from tests.support.tiny_models import VOCAB, oracle_greedy, oracle_logits, save_tiny
@@ -165,15 +166,13 @@ def test_experts_stored_one_by_one_and_shards_are_read(tmp_path: Path):
 
 def test_weights_that_are_not_the_configs_are_refused_by_the_tensors_name(tmp_path: Path):
     save_undeclared(tmp_path, "phi", num_hidden_layers=1)
-    path = tmp_path / "config.json"
-    hf = json.loads(path.read_text())
-    path.write_text(json.dumps(hf | {"num_hidden_layers": 2}))
+    say(tmp_path, num_hidden_layers=2)
     with pytest.raises(Refused, match=r"the weights lack model\.layers\.1\."):
         generic_forward(tmp_path)
-    path.write_text(json.dumps(hf | {"qk_layernorm": False}))
+    say(tmp_path, num_hidden_layers=1, qk_layernorm=False)
     with pytest.raises(Refused, match=r"the weights hold the unknown model\.layers\.0\..*norm"):
         generic_forward(tmp_path)
-    path.write_text(json.dumps(hf | {"intermediate_size": 50}))
+    say(tmp_path, qk_layernorm=True, intermediate_size=50)
     with pytest.raises(Refused, match="Transformers does not load it: "):
         generic_forward(tmp_path)
 

@@ -1,6 +1,5 @@
 """A model that is not the same in every company does not serve, and the numbers are told."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.generic.causal_lm import read_causal
 from draftwerk.model.generic.self_test import check_model
+from tests.support.changed_files import say
 from tests.support.one_thread import one_torch_thread as one_torch_thread
 from tests.support.tiny_models import SIZES, random_model
 from tests.support.undeclared_models import UNDECLARED, generic_forward, save_undeclared
@@ -67,14 +67,13 @@ def test_attention_unlike_transformers_own_is_found(name: str, dtype: str, tmp_p
 
 def test_windows_that_do_not_arrive_are_found(tmp_path: Path):
     save_undeclared(tmp_path, "vaultgemma")
-    path = tmp_path / "config.json"
     model = read_causal(tmp_path)
     forward = generic_forward(tmp_path)
     model.config.sliding_window = 18
     with pytest.raises(Refused, match="sliding_window 18 does not arrive at the attention"):
         check_model(forward, model)
     save_undeclared(tmp_path, "phi")
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"sliding_window": 17}))
+    say(tmp_path, sliding_window=17)
     with pytest.raises(Refused, match="sliding_window 17 does not arrive"):
         check_model(generic_forward(tmp_path), read_causal(tmp_path))
 

@@ -1,6 +1,5 @@
 """Models whose tokens see all of their text: Transformers' states, and equal bits in company."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -25,6 +24,7 @@ from draftwerk.speculative.requests.pooling import Pooling, PoolingParams
 from draftwerk.speculative.rounds import Row
 from draftwerk.speculative.row_parts.state_sums import summed
 from draftwerk.speculative.sampling import Sampling
+from tests.support.changed_files import say
 from tests.support.rounds import asked, first_row, make_row, proposed
 from tests.support.runners import kernel_parts
 from tests.support.tiny_gguf import as_in_file, described, said_by_files, save_gguf
@@ -52,12 +52,7 @@ def save_both_ways(directory: Path, family: str, **fields: Any) -> None:
     fields = {**WINDOWS.get(family, {}), **fields}
     save_tiny(directory, family, **fields)
     if "use_bidirectional_attention" not in fields:
-        add_to_config(directory, is_causal=False)
-
-
-def add_to_config(directory: Path, **fields: Any) -> None:
-    path = directory / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+        say(directory, is_causal=False)
 
 
 def make_step(directory: Path, pool: Pool | None, dtype: str = "fp32", kind: str = "") -> Step:
@@ -163,7 +158,7 @@ def test_chunks_and_company_change_no_bit(
 def test_what_stands_behind_a_token_moves_it(tmp_path: Path, pool: Pool) -> None:
     save_both_ways(tmp_path, "llama")
     both = sums(make_step(tmp_path, pool), rows_of(0, [], "mean"))
-    add_to_config(tmp_path, is_causal=True)
+    say(tmp_path, is_causal=True)
     assert sums(make_step(tmp_path, pool), rows_of(0, [], "mean")) != both
 
 

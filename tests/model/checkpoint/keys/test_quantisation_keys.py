@@ -24,6 +24,7 @@ from draftwerk.model.checkpoint.keys.quantisation_keys import (
 )
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
+from tests.support.changed_files import say
 from tests.support.quantised_checkpoints import FORMS, save_mxfp4, save_quantised
 from tests.support.sampled import whole_and_sampled
 
@@ -114,9 +115,7 @@ def matrices(directory: Path) -> list[Tensor]:
 
 def fault(directory: Path, before: list[Tensor], key: str, config: dict[str, Any]) -> str:
     """Return what is wrong with how a key is taken; empty if nothing is."""
-    path = directory / "config.json"
-    held = json.loads(path.read_text())
-    path.write_text(json.dumps({**held, "quantization_config": config}))
+    say(directory, quantization_config=config)
     try:
         found = matrices(directory)
     except Refused as refused:

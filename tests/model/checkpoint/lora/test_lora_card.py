@@ -10,18 +10,11 @@ from draftwerk.model.checkpoint.config import Graph, LayerKind
 from draftwerk.model.checkpoint.lora.lora_card import adapted_modules, read_lora
 from draftwerk.model.checkpoint.unsupported import Refused
 from tests.model.native.models import tiny_config
+from tests.support.changed_files import put
 from tests.support.tiny_adapters import ALL, save_adapter
 
 CONFIG = tiny_config()
 STEM = "base_model.model.model.layers.0.self_attn.q_proj"
-
-
-def changed(folder: Path, **tensors: torch.Tensor | None) -> Path:
-    """Write other tensors beside those of an adapter, or in their place; None takes one out."""
-    path = folder / "adapter_model.safetensors"
-    held: dict[str, torch.Tensor | None] = {**load_file(path), **tensors}
-    save_file({name: tensor for name, tensor in held.items() if tensor is not None}, path)
-    return folder
 
 
 def test_modules_are_columns_of_the_fused_matrices() -> None:
@@ -81,7 +74,8 @@ def test_tensors_of_a_module_that_the_config_does_not_name_are_refused(tmp_path:
 
 def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     def refusal(**tensors: torch.Tensor | None) -> str:
-        folder = changed(save_adapter(tmp_path / "a", CONFIG), **tensors)
+        folder = save_adapter(tmp_path / "a", CONFIG)
+        put(folder, tensors, "adapter_model.safetensors")
         with pytest.raises(Refused) as found:
             read_lora(folder, CONFIG, tmp_path)
         assert str(folder / "adapter_model.safetensors") in str(found.value)

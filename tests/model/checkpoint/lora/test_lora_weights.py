@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.lora.lora_card import read_lora
 from draftwerk.model.checkpoint.lora.lora_weights import LoraMatrices, load_lora
 from draftwerk.model.checkpoint.unsupported import Refused
+from tests.support.changed_files import put
 from tests.support.tiny_adapters import save_adapter
 from tests.support.tiny_models import save_tiny
 
@@ -34,11 +35,9 @@ def test_values_that_are_not_finite_are_refused_by_name(tmp_path: Path, value: f
     save_tiny(tmp_path / "base", "llama")
     config = read_config(tmp_path / "base")
     folder = save_adapter(tmp_path / "a", config)
-    path = folder / "adapter_model.safetensors"
-    tensors = load_file(path)
-    name = next(iter(tensors))
-    tensors[name][0, 0] = value
-    save_file(tensors, path)
+    file = "adapter_model.safetensors"
+    name, tensor = next(iter(load_file(folder / file).items()))
+    put(folder, {name: torch.full_like(tensor, value)}, file)
     with pytest.raises(Refused, match=f"{name} has values that are not finite"):
         load_lora(read_lora(folder, config, tmp_path), config)
 
@@ -51,13 +50,12 @@ def test_rows_stand_as_the_model_has_them(tmp_path: Path, family: str) -> None:
     folder = save_adapter(tmp_path / "a", config, rank=config.hidden_size)
     card = read_lora(folder, config, tmp_path)
     stored = model.state_dict()
-    path = folder / "adapter_model.safetensors"
-    held = load_file(path)
+    changes = dict[str, torch.Tensor]()
     for pair in card.pairs:
         if pair.module.part == "qkv":
-            held[pair.b.name] = stored[f"{pair.name}.weight"].contiguous()
-            held[pair.a.name] = torch.eye(config.hidden_size)
-    save_file(held, path)
+            changes[pair.b.name] = stored[f"{pair.name}.weight"].contiguous()
+            changes[pair.a.name] = torch.eye(config.hidden_size)
+    put(folder, changes, "adapter_model.safetensors")
     found = load_lora(read_lora(folder, config, tmp_path), config)
     own: list[LoraMatrices] = [one for one in found if one.layer == 1 and one.part == "qkv"]
     loaded = load(str(tmp_path / "base"), torch.float32).weights.layers[1]

@@ -1,28 +1,19 @@
 """Checkpoints that are quantised otherwise than is served: refused by the field or the part."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from draftwerk.model.checkpoint.hub import Location
 from draftwerk.model.checkpoint.info import read_info
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
+from tests.support.changed_files import put, say
 from tests.support.quantised_checkpoints import save_quantised
-
-
-def change(directory: Path, **fields: Any) -> None:
-    path = directory / "config.json"
-    config = json.loads(path.read_text())
-    config["quantization_config"] |= fields
-    path.write_text(json.dumps(config))
-
 
 WEIGHTS = {"num_bits": 4, "strategy": "group", "group_size": 32}
 STRATEGY = {**WEIGHTS, "strategy": "tensor_group"}
@@ -75,7 +66,7 @@ CONFIGS: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_what_is_not_served_is_named(name: str, tmp_path: Path):
     form, fields, says = CONFIGS[name]
     save_quantised(tmp_path, form)
-    change(tmp_path, **fields)
+    say(tmp_path, "quantization_config", **fields)
     with pytest.raises(Refused, match=re.escape(says)):
         read_info(Location("tiny", tmp_path))
 
@@ -83,14 +74,7 @@ def test_what_is_not_served_is_named(name: str, tmp_path: Path):
 def tampered(directory: Path, form: str, **changes: Tensor | None) -> None:
     """Write a checkpoint of which some tensors of a matrix are others, or missing."""
     save_quantised(directory, form)
-    path = directory / "model.safetensors"
-    tensors = load_file(path)
-    for end, tensor in changes.items():
-        name = f"model.layers.1.mlp.up_proj.{end}"
-        tensors.pop(name)
-        if tensor is not None:
-            tensors[name] = tensor
-    save_file(tensors, path, {"format": "pt"})
+    put(directory, {f"model.layers.1.mlp.up_proj.{end}": each for end, each in changes.items()})
 
 
 @pytest.mark.parametrize(
@@ -124,7 +108,7 @@ def test_a_part_of_a_matrix_that_nobody_reads_is_named(
     form: str, part: str, tensor: Tensor, tmp_path: Path
 ):
     save_quantised(tmp_path, form)
-    add(tmp_path, {f"model.layers.1.mlp.up_proj.{part}": tensor})
+    put(tmp_path, {f"model.layers.1.mlp.up_proj.{part}": tensor})
     with pytest.raises(Refused, match=f"up_proj.{part} is not supported with"):
         read_info(Location("tiny", tmp_path))
 
@@ -133,16 +117,11 @@ def test_a_part_of_a_matrix_that_nobody_reads_is_named(
 def test_scales_of_caches_are_left_where_the_config_has_them(form: str, tmp_path: Path):
     save_quantised(tmp_path, form)
     before = load(str(tmp_path), torch.float32).weights.layers[0].qkv
-    add(tmp_path, {f"model.layers.0.self_attn.{of}_scale": torch.tensor([0.3]) for of in "kv"})
+    put(tmp_path, {f"model.layers.0.self_attn.{of}_scale": torch.tensor([0.3]) for of in "kv"})
     with pytest.raises(Refused, match=r"unknown tensors: model.layers.0.self_attn.k_scale"):
         read_info(Location("tiny", tmp_path))
-    change(tmp_path, kv_cache_scheme={"num_bits": 8, "type": "float"})
+    say(tmp_path, "quantization_config", kv_cache_scheme={"num_bits": 8, "type": "float"})
     assert torch.equal(load(str(tmp_path), torch.float32).weights.layers[0].qkv, before)
-
-
-def add(directory: Path, tensors: dict[str, Tensor]) -> None:
-    path = directory / "model.safetensors"
-    save_file(load_file(path) | tensors, path, {"format": "pt"})
 
 
 @pytest.mark.parametrize(
