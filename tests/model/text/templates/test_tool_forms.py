@@ -6,6 +6,7 @@ import pytest
 
 from draftwerk.model.text.templates.call_formats import is_read
 from draftwerk.model.text.templates.chat_template import ChatTemplate
+from draftwerk.model.text.templates.known_calls import known_form
 from draftwerk.model.text.templates.template_traits import ToolForms, call_forms, needs_short_ids
 from draftwerk.model.text.tokenizer import TextTokenizer
 from draftwerk.speculative.replies.formats import written
@@ -67,6 +68,7 @@ def test_calls_are_read_in_the_models_own_form(kind: str) -> None:
 
 
 def test_tools_of_a_model_whose_form_of_calls_is_not_known_are_refused() -> None:
+    assert known_form(TOOL_TEMPLATES["unknown"], {}) is None
     calls, own, note = forms("unknown")
     assert (calls, own) == (None, None)
     assert "is not known: requests with tools are refused" in note
