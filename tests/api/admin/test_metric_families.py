@@ -1,6 +1,6 @@
 """Metrics' families: a sample for each word of a label, and every label named."""
 
-from draftwerk.api.admin.metric_families import counter_of, gauge_of, gauges_of, split_of
+from draftwerk.api.admin.metric_families import gauges_of, split_of
 
 
 def test_a_split_counter_has_its_label_behind_the_others() -> None:
@@ -13,8 +13,3 @@ def test_a_split_counter_has_its_label_behind_the_others() -> None:
 def test_gauges_have_a_value_for_each_word() -> None:
     family = gauges_of("blocks", "Where.", "state", {"free": 1.0, "used": 4.0})
     assert [(s.labels["state"], s.value) for s in family.samples] == [("free", 1.0), ("used", 4.0)]
-
-
-def test_one_value_has_the_labels_that_it_is_given() -> None:
-    for family in (gauge_of("a", "A.", 2.0, {"x": "y"}), counter_of("a", "A.", 2.0, {"x": "y"})):
-        assert [(sample.labels, sample.value) for sample in family.samples] == [({"x": "y"}, 2.0)]

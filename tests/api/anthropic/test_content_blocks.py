@@ -7,13 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage
-from tests.api.anthropic.test_messages import ALL, SCHEMA, ask, post, streamed
+from tests.api.anthropic.test_messages import post, streamed
 from tests.api.conftest import Served
+from tests.api.support.agents import ALL, CITY, ask
 
 USE = {"type": "tool_use", "id": "c", "name": "find", "input": {}}
-FIND = {"name": "find", "input_schema": SCHEMA}
+FIND = {"name": "find", "input_schema": CITY}
 NAMES = ("find", "later")
-LATER = {"name": "later", "input_schema": SCHEMA, "defer_loading": True}
+LATER = {"name": "later", "input_schema": CITY, "defer_loading": True}
 TEXT_SOURCE = {"type": "text", "media_type": "text/plain", "data": "It rains."}
 
 
@@ -46,7 +47,7 @@ async def test_a_deferred_tool_is_neither_told_nor_called_until_it_is_referred_t
     prompt = agent.talk
     assert told(prompt) == ["find"] and callable_tools(agent) == {"find", "later"}
     shown = json.loads(prompt.messages[-1].content)
-    assert shown["function"] == {"name": "later", "parameters": SCHEMA}
+    assert shown["function"] == {"name": "later", "parameters": CITY}
 
 
 async def test_a_deferred_tool_is_told_at_the_front_where_nothing_refers_to_it(

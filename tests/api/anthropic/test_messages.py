@@ -6,28 +6,20 @@ from typing import Any
 import httpx
 import pytest
 
-from draftwerk.speculative.replies.formats import written
 from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, ToolCall
 from tests.api.conftest import MODEL, Served
-from tests.api.support.agents import CALLS
+from tests.api.support.agents import ALL, CITY, ask
 
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: list[Any] = [
-    {"name": name, "input_schema": SCHEMA, "cache_control": {"type": "ephemeral"}}
+    {"name": name, "input_schema": CITY, "cache_control": {"type": "ephemeral"}}
     for name in ("weather", "time_of")
 ]
-CALL = written(CALLS, [("weather", {"city": 'Köln "x"'}), ("time_of", {"city": "b"})])
-ALL = "<think>\nHm.\n</think>\n\nSo:\n" + CALL
 CONTENT = [
     ("thinking", "Hm."),
     ("text", "So:"),
     ("tool_use", {"city": 'Köln "x"'}),
     ("tool_use", {"city": "b"}),
 ]
-
-
-def ask(text: str) -> list[Any]:
-    return [{"role": "user", "content": "!answer " + json.dumps(text, ensure_ascii=False)}]
 
 
 async def post(served: Served, path: str = "", **fields: Any) -> httpx.Response:
@@ -191,7 +183,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "messages[0]",
     ),
     ({"tools": [{"type": "web_research", "name": "web_search"}]}, "tools[0].type"),
-    ({"tools": [{"input_schema": SCHEMA}]}, "tools[0].name"),
+    ({"tools": [{"input_schema": CITY}]}, "tools[0].name"),
     ({"tools": TOOLS, "tool_choice": {"type": "tool"}}, "tool_choice.name"),
     ({"tools": TOOLS, "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice"),
     ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
@@ -239,9 +231,9 @@ async def test_a_thread_is_refused_in_the_words_that_clients_go_on_from(
 
 async def test_limits_are_those_of_anthropic(agent: Served) -> None:
     names = [f"{'a' * 120}_{number}" for number in range(200)]
-    tools = [{"name": name, "input_schema": SCHEMA} for name in names]
+    tools = [{"name": name, "input_schema": CITY} for name in names]
     reply = await post(agent, tools=tools, max_tokens=10**7)
     assert reply.status_code == 200, reply.text
     assert (agent.options.tokens_max or 0) <= agent.state.model.context_max
-    longer = [{"name": "a" * 129, "input_schema": SCHEMA}]
+    longer = [{"name": "a" * 129, "input_schema": CITY}]
     assert (await post(agent, tools=longer)).json()["error"]["param"] == "tools[0].name"

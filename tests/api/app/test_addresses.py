@@ -70,34 +70,23 @@ async def test_an_unknown_model_says_what_is_served_and_how_to_rename_it(served:
     assert "`gpt-4o`" in words and f"`{MODEL}`" in words and "--served-model-name" in words
 
 
-PARTS: list[tuple[str, dict[str, Any], str, str]] = [
-    (path, {**body, field: [{"role": "user", "content": [part]}]}, place, kind)
-    for path, body, field, parts in (
-        (
-            "/v1/chat/completions",
-            {},
-            "messages",
-            {"image_url": "images", "input_audio": "audio", "file": "files"},
-        ),
-        ("/v1/responses", {}, "input", {"input_image": "images", "input_file": "files"}),
-        (
-            "/v1/messages",
-            {"model": MODEL, "max_tokens": 9},
-            "messages",
-            {"image": "images"},
-        ),
-    )
-    for name, kind in parts.items()
-    for part in ({"type": name, name: {}},)
-    for place in (f"{field}[0].content[0].type",)
+PARTS: list[tuple[str, dict[str, Any], str, str, str]] = [
+    ("/v1/chat/completions", {}, "messages", "image_url", "images"),
+    ("/v1/chat/completions", {}, "messages", "input_audio", "audio"),
+    ("/v1/chat/completions", {}, "messages", "file", "files"),
+    ("/v1/responses", {}, "input", "input_image", "images"),
+    ("/v1/responses", {}, "input", "input_file", "files"),
+    ("/v1/messages", {"model": MODEL, "max_tokens": 9}, "messages", "image", "images"),
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "param", "kind"), PARTS, ids=str)
+@pytest.mark.parametrize(("path", "body", "field", "part", "kind"), PARTS, ids=str)
 async def test_images_and_audio_are_refused_in_words(
-    served: Served, path: str, body: dict[str, Any], param: str, kind: str
+    served: Served, path: str, body: dict[str, Any], field: str, part: str, kind: str
 ) -> None:
-    reply = await served.http.post(path, json=body)
+    turn = {"role": "user", "content": [{"type": part, part: {}}]}
+    reply = await served.http.post(path, json={**body, field: [turn]})
+    param = f"{field}[0].content[0].type"
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
     assert f"{kind} " in said(reply) and "not supported by this model" in said(reply)
 

@@ -5,16 +5,6 @@ import asyncio
 import pytest
 
 from draftwerk.api.http.connection import while_connected
-from draftwerk.api.shared.errors import ClientGoneError
-
-
-async def test_a_client_that_goes_ends_the_block() -> None:
-    async def receive() -> dict[str, str]:
-        return {"type": "http.disconnect"}
-
-    with pytest.raises(ClientGoneError):
-        async with while_connected(receive):
-            await asyncio.Event().wait()
 
 
 async def test_behind_the_last_send_a_disconnect_is_only_the_end() -> None:

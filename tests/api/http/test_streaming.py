@@ -9,13 +9,11 @@ from hypothesis import strategies as st
 
 from draftwerk.actors.events.client_events import Delta, Ended
 from draftwerk.actors.monitoring.sequence_stats import SequenceStats
-from draftwerk.api.shared.generation import Generation, merged, opened
+from draftwerk.api.shared.generation import Generation, merged
 from draftwerk.api.shared.request_timer import Histograms, RequestTimer
-from draftwerk.speculative.request import Options
-from draftwerk.speculative.sampling import Sampling
 from tests.api.conftest import Served
 from tests.api.openai.test_chat import events
-from tests.api.support.fake_engine import FakeEngine, whole_text
+from tests.api.support.fake_engine import whole_text
 from tests.support.waiting import DEADLINE_S
 
 PARAMETERS = st.fixed_dictionaries(
@@ -124,16 +122,6 @@ async def test_an_idle_generation_can_be_woken() -> None:
     generation = Generation("id", RequestTimer(lambda: 0.0, Histograms()), 1, 1)
     asyncio.get_running_loop().call_soon(generation.wake)
     assert await generation.take() == []
-
-
-async def test_leaving_a_generation_leaves_the_engine() -> None:
-    engine = FakeEngine(step_s=0.01)
-    options = Options(sampling=Sampling())
-    timer = RequestTimer(lambda: 0.0, Histograms())
-    async with opened(engine, ["a", "!hang", "c"], options, "id", timer) as generation:
-        await generation.take()
-        assert engine.live == 3
-    assert engine.live == 0
 
 
 def test_merging_keeps_every_part() -> None:

@@ -8,24 +8,15 @@ import pytest
 from msgspec import structs
 
 from draftwerk.machine.version import __version__
-from draftwerk.speculative.replies.formats import written
 from draftwerk.speculative.requests.client_prompts import ChatMessage, ToolCall
 from tests.api.conftest import HELLO, MODEL, Served
-from tests.api.support.agents import CALLS
+from tests.api.support.agents import ALL, CITY, TWO_CALLS, ask
 from tests.api.support.fake_engine import whole_text
 
-SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: list[Any] = [
-    {"type": "function", "function": {"name": name, "description": "d", "parameters": SCHEMA}}
+    {"type": "function", "function": {"name": name, "description": "d", "parameters": CITY}}
     for name in ("weather", "time_of")
 ]
-CALL = written(CALLS, [("weather", {"city": 'Köln "x"'}), ("time_of", {"city": "b"})])
-ALL = "<think>\nHm.\n</think>\n\nSo:\n" + CALL
-NAMES_CALLED = [("weather", {"city": 'Köln "x"'}), ("time_of", {"city": "b"})]
-
-
-def ask(text: str) -> list[Any]:
-    return [{"role": "user", "content": "!answer " + json.dumps(text, ensure_ascii=False)}]
 
 
 async def chat(served: Served, **fields: Any) -> httpx.Response:
@@ -53,7 +44,7 @@ async def test_a_chat_has_thinking_text_and_calls(agent: Served) -> None:
     reply = (await chat(agent, messages=ask(ALL), tools=TOOLS)).json()
     message = reply["message"]
     assert (message["role"], message["thinking"], message["content"]) == ("assistant", "Hm.", "So:")
-    assert calls_in(message) == NAMES_CALLED
+    assert calls_in(message) == TWO_CALLS
     assert (reply["done"], reply["done_reason"], reply["model"]) == (True, "stop", MODEL)
     assert [each["function"]["index"] for each in message["tool_calls"]] == [0, 1]
     assert len({each["id"] for each in message["tool_calls"]}) == 2
@@ -65,7 +56,7 @@ async def test_it_is_streamed_as_lines_unless_that_is_turned_off(agent: Served) 
     said = [each["message"] for each in found]
     assert "".join(each["content"] for each in said) == "So:"
     assert "".join(each.get("thinking", "") for each in said) == "Hm."
-    assert [call for each in said for call in calls_in(each)] == NAMES_CALLED
+    assert [call for each in said for call in calls_in(each)] == TWO_CALLS
     whole = (await chat(agent, messages=ask(ALL), tools=TOOLS)).json()
     told = {"done_reason", "prompt_eval_count", "eval_count"}
     assert {name: found[-1][name] for name in told} == {name: whole[name] for name in told}
@@ -205,7 +196,7 @@ async def test_what_is_left_out_is_ollamas_default(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "kind"), [("json", "json_schema"), (SCHEMA, "json_schema"), ("", None), (None, None)]
+    ("form", "kind"), [("json", "json_schema"), (CITY, "json_schema"), ("", None), (None, None)]
 )
 @pytest.mark.parametrize("raw", [False, True])
 async def test_a_format_is_a_grammar(
@@ -214,9 +205,9 @@ async def test_a_format_is_a_grammar(
     assert (await generate(served, format=form, raw=raw)).status_code == 200
     grammar = served.options.sampling.grammar
     assert (grammar and grammar.kind) == kind
-    if form == SCHEMA:
+    if form == CITY:
         assert grammar is not None
-        assert json.loads(grammar.text) == {**SCHEMA, "additionalProperties": False}
+        assert json.loads(grammar.text) == {**CITY, "additionalProperties": False}
 
 
 async def test_a_loop_of_calls_and_results_reaches_the_prompt(agent: Served) -> None:

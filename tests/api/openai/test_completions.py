@@ -134,44 +134,15 @@ def scored(*tokens: int) -> tuple[TokenText, ...]:
     )
 
 
-def test_an_echoed_prompt_has_log_probabilities_of_its_own() -> None:
-    metadata = ReplyMetadata("id", 0, "m", logprobs=True, echo=True)
-    prompt, text = scored(*"hé".encode()), scored(*b"jo")
-    whole = Delta(
-        request_id="",
-        choice=0,
-        text="héjo",
-        tokens=(1, 2),
-        logprobs=text,
-        further=FurtherTexts(scored=prompt),
-    )
-    first = Delta(request_id="", choice=0, text="", further=FurtherTexts(scored=prompt[:2]))
-    last = Delta(
-        request_id="",
-        choice=0,
-        text="héjo",
-        tokens=(1,),
-        further=FurtherTexts(scored=prompt[2:]),
-        logprobs=text,
-    )
-    for events_ in ([whole], [first, last]):
-        serializer = CompletionSerializer(metadata)
-        chunks = [chunk for each in events_ for chunk in serializer.chunks(each, None)]
-        logprobs = [chunk.choices[0].logprobs for chunk in chunks]
-        values = [value for each in logprobs for value in each.token_logprobs]
-        assert values[0] is None and values[1:] == [t.logprob for t in (*prompt, *text)][1:]
-        assert [one is None for each in logprobs for one in each.top_logprobs].count(True) == 1
-        # A token that begins within a character is where the character is.
-        assert [at for each in logprobs for at in each.text_offset] == [0, 1, 1, 2, 3]
-
-
 def test_every_choice_of_an_echoed_prompt_has_its_log_probabilities() -> None:
     metadata = ReplyMetadata("id", 0, "m", logprobs=True, echo=True, prompt_logprobs=True)
-    prompts, text = [scored(*b"hi"), scored(*b"you")], scored(*b"jo")
+    prompts, text = [scored(*"hé".encode()), scored(*b"you")], scored(*b"jo")
+    # A token that begins within a character is where the character is.
+    places = [0, 1, 1, 2, 3], [0, 1, 2, 3, 4]
     said: list[Delta | Ended] = []
     for choice in range(4):  # the first of each prompt's two reads it, in two rounds
         prompt = () if choice % 2 else prompts[choice // 2]
-        parts = [(prompt[:1], ()), (prompt[1:], text)] if prompt else [((), text)]
+        parts = [(prompt[:2], ()), (prompt[2:], text)] if prompt else [((), text)]
         said += [
             Delta(
                 request_id="",
@@ -208,7 +179,9 @@ def test_every_choice_of_an_echoed_prompt_has_its_log_probabilities() -> None:
         for found in (streamed, [whole.choices[choice].logprobs]):
             values = [value for each in found for value in each.token_logprobs]
             assert values == [None, *(each.logprob for each in tokens[1:])]
-            assert [at for each in found for at in each.text_offset] == [*range(len(tokens))]
+            offsets = [at for each in found for at in each.text_offset]
+            assert offsets == places[choice // 2][: len(tokens)]
+            assert [one is None for each in found for one in each.top_logprobs].count(True) == 1
         scores = [each for one in mine if one.prompt_logprobs for each in one.prompt_logprobs]
         assert scores == [*whole.choices[choice].prompt_logprobs]
         assert scores[0] is None and len(scores) == len(prompts[choice // 2])

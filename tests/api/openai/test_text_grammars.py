@@ -68,9 +68,3 @@ def test_no_other_token_ends_a_text_of_listed_tokens(listed: list[int]) -> None:
 async def test_stop_tokens_reach_the_engine(served: Served) -> None:
     assert (await served.chat(stop_token_ids=[7, 5, 7])).status_code == 200
     assert served.options.stop_token_ids == (5, 7)
-
-
-async def test_a_template_is_given_scalars_it_asks_for(agent: Served) -> None:
-    assert (await agent.chat(chat_template_kwargs={"enable_thinking": True})).status_code == 200
-    prompt: Any = agent.engine.submitted[-1][0]
-    assert prompt.variables == (("enable_thinking", True),)

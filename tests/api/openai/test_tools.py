@@ -11,7 +11,7 @@ from draftwerk.speculative.replies.channels import channel_calls, channel_reason
 from draftwerk.speculative.replies.formats import written
 from draftwerk.speculative.requests.client_prompts import ChatMessage, ToolCall
 from tests.api.conftest import MODEL, Served
-from tests.api.support.agents import CALLS
+from tests.api.support.agents import CALLS, answer, ask
 from tests.support.cpu_pace import as_here
 
 PARAMETERS = {
@@ -32,10 +32,6 @@ ANSWERS = {
     "reasoning": "<think>\nHm, <tool.\n</think>\n\nYes.",
     "all": "<think>Hm.</think>\n\nSo:\n" + written(CALLS, [("weather", {"city": "a"})]),
 }
-
-
-def ask(text: str) -> list[Any]:
-    return [{"role": "user", "content": "!answer " + json.dumps(text, ensure_ascii=False)}]
 
 
 def ask_plainly(number: int) -> list[Any]:
@@ -354,16 +350,14 @@ async def test_what_cannot_be_is_refused_by_name(
 
 
 async def test_a_cut_call_is_shown_as_far_as_it_went(agent: Served) -> None:
-    reply = await agent.chat(
-        text="!answer " + json.dumps(ANSWERS["a call"]), tools=TOOLS, max_tokens=60
-    )
+    reply = await agent.chat(text=answer(ANSWERS["a call"]), tools=TOOLS, max_tokens=60)
     choice = reply.json()["choices"][0]
     assert choice["finish_reason"] == "length"
     (call,) = choice["message"]["tool_calls"]
     whole = json.dumps({"city": 'Köln "x" 🙂'}, ensure_ascii=False)
     assert whole.startswith(call["function"]["arguments"]) and call["function"]["arguments"]
     body = {
-        "input": "!answer " + json.dumps(ANSWERS["a call"]),
+        "input": answer(ANSWERS["a call"]),
         "tools": FLAT,
         "max_output_tokens": 60,
     }

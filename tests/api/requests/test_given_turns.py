@@ -10,10 +10,6 @@ CALL = ChatMessage("assistant", "", calls=(ToolCall("c1", "clock", "{}"),))
 RESULT = ChatMessage("tool", "12:00", call_id="c1")
 
 
-def test_a_result_behind_its_call_is_taken() -> None:
-    check_turns([ChatMessage("user", "?"), CALL, RESULT], "messages")
-
-
 @pytest.mark.parametrize("turns", [[RESULT], [RESULT, CALL]])
 def test_a_result_without_a_call_before_it_is_refused_by_its_place(
     turns: list[ChatMessage],

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from draftwerk.api.requests.tool_notes import note_weakened, tool_notes
+from draftwerk.api.requests.tool_notes import tool_notes
 
 
 def noting() -> tuple[Any, list[str]]:
@@ -18,10 +18,3 @@ def test_a_header_names_what_is_left_out_or_loose() -> None:
     assert headers == {b"x-tools-left-out": b"web_search", b"x-tools-loosely-followed": b"lark"}
     assert len(noted) == 2 and "web_search" in noted[0]
     assert tool_notes([], [], state, "t", "s") == []
-
-
-def test_each_weakened_schema_is_noted() -> None:
-    state, noted = noting()
-    plan: Any = SimpleNamespace(weakened=["a.b", "c"])
-    note_weakened(plan, state, "t", "s")
-    assert noted == ["a tool's schema is weakened: a.b", "a tool's schema is weakened: c"]

@@ -1,6 +1,6 @@
 """Parts of a reply, gathered: reasoning, text and calls."""
 
-from draftwerk.api.responses.answers import AnsweredCall, AnswerParts, call_id_of
+from draftwerk.api.responses.answers import AnswerParts, call_id_of
 from draftwerk.speculative.replies.parser import ReplyPart
 
 
@@ -19,17 +19,6 @@ def test_parts_are_told_apart_in_their_order() -> None:
     assert (answer.reasoning, answer.text) == ("hm", "ab")
     (call,) = answer.calls
     assert (call.name, call.arguments, call.whole) == ("clock", '{"z": 1}', True)
-
-
-def test_whole_calls_are_a_reason_to_end_and_cut_ones_are_not() -> None:
-    whole = answered(("call", "f"), ("arguments", "{}"), ("end", ""))
-    assert whole.finish_reason("stop") == "tool_calls" and whole.finish_reason("length") == "length"
-    assert answered(("call", "f")).finish_reason("stop") == "stop"
-
-
-def test_of_a_call_that_was_cut_the_whole_values_are_an_object() -> None:
-    assert AnsweredCall("f", '{"a": 1, "b": "x').object == '{"a": 1}'
-    assert AnsweredCall("f", '{"a": 1}', whole=True).object == '{"a": 1}'
 
 
 def test_ids_are_of_the_reply_the_choice_and_the_call() -> None:

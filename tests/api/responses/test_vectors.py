@@ -1,13 +1,11 @@
 """Vectors of length 1, their bytes, and how relevance follows from two log-probabilities."""
 
-import struct
 from array import array
-from base64 import b64decode
 from math import exp, sqrt
 
 import pytest
 
-from draftwerk.api.responses.vectors import as_base64, relevance_of, vector_of
+from draftwerk.api.responses.vectors import relevance_of, vector_of
 from draftwerk.speculative.requests.pooling import PoolingOutput
 from draftwerk.speculative.row_parts.state_sums import FRACTION_BITS, LONG
 
@@ -17,23 +15,12 @@ def read(*numbers: float) -> PoolingOutput:
     return PoolingOutput(state_sum=array(LONG, fixed).tobytes())
 
 
-def test_a_vector_has_length_1_in_any_dimensions() -> None:
-    found = read(3.0, -4.0, 12.0)
-    assert list(vector_of(found)) == pytest.approx([3 / 13, -4 / 13, 12 / 13])
-    assert list(vector_of(found, 2)) == pytest.approx([0.6, -0.8])
-
-
 def test_a_sum_has_the_direction_of_its_mean() -> None:
     assert vector_of(read(1.5, 2.5)) == vector_of(read(6.0, 10.0))
 
 
 def test_a_state_of_zeros_stays_one() -> None:
     assert list(vector_of(read(0.0, 0.0))) == [0.0, 0.0]
-
-
-def test_base64_has_the_bytes_of_little_endian_floats() -> None:
-    vector = vector_of(read(1.0, -7.0, 0.25))
-    assert b64decode(as_base64(vector)) == struct.pack("<3f", *vector)
 
 
 def test_relevance_is_what_yes_has_of_yes_and_no() -> None:

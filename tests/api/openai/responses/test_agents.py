@@ -20,7 +20,7 @@ from draftwerk.api.requests.tools_schema import HOSTED
 from draftwerk.speculative.replies.formats import written
 from draftwerk.speculative.requests.client_prompts import Chat, ToolCall
 from tests.api.conftest import MODEL, Served
-from tests.api.support.agents import CALLS
+from tests.api.support.agents import CALLS, answer
 from tests.api.support.sockets import socket, until_last
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -44,10 +44,6 @@ def with_room(served: Served) -> None:
 
 async def post(served: Served, **fields: Any) -> Any:
     return await served.http.post("/v1/responses", json={"model": MODEL, "seed": 5, **fields})
-
-
-def answer(text: str) -> str:
-    return "!answer " + json.dumps(text, ensure_ascii=False)
 
 
 def names(prompt: Chat) -> list[str]:
