@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from draftwerk.model.checkpoint.hf_config import read_config
 from draftwerk.model.process.drafters.drafter_table import draft_head_bytes, kind_of
 from tests.support.dflash_models import BLOCK, DFlashOracle
-from tests.support.tiny_models import VOCAB, save_tiny
+from tests.support.tiny_models import VOCAB
 from training.block_student import BlockStudent
 from training.dflash import BlockCourse, CourseSize, ReadModel, described
 
@@ -20,13 +20,6 @@ from training.dflash import BlockCourse, CourseSize, ReadModel, described
 def texts() -> list[list[int]]:
     """Return sentences of a language in which each token follows from the one before."""
     return [[(start + 7 * n) % (VOCAB - 1) for n in range(30)] for start in range(0, VOCAB - 1, 2)]
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("target")
-    save_tiny(folder, "llama", seed=3)
-    return folder
 
 
 def course(directory: Path, steps: int = 30, layers: int = 2) -> BlockCourse:

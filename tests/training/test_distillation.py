@@ -19,13 +19,6 @@ from training.student_model import begin, described_layers, kept, write
 STEPS = 30
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    found = tmp_path / "model"
-    save_tiny(found, "llama", seed=3)
-    return found
-
-
 def texts() -> list[list[int]]:
     """Return sentences of several lengths."""
     return [[(start + 7 * n) % VOCAB for n in range(8 + start % 5)] for start in range(60)]

@@ -1,7 +1,5 @@
 """A draft head trained on a tiny model's texts equals the network that is served."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch.nn.functional import kl_div
@@ -9,15 +7,9 @@ from torch.nn.functional import kl_div
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.draft_head.head import DraftHead, find
 from draftwerk.model.draft_head.torch_step import TorchStep
-from tests.support.tiny_models import VOCAB, save_tiny
+from tests.support.tiny_models import VOCAB
 from training.head import DEPTHS, PLACES, Course, Distance, Trained, finished, frequent, look
 from training.saved_head import save
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    save_tiny(tmp_path, "llama", seed=3)
-    return tmp_path
 
 
 def texts() -> list[list[int]]:
