@@ -300,21 +300,15 @@ BAD_PROMPTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "param"), BAD, ids=lambda each: str(each)[:60])
+@pytest.mark.parametrize(
+    ("ask_for", "fields", "param"),
+    [*((chat, *each) for each in BAD), *((generate, *each) for each in BAD_PROMPTS)],
+    ids=lambda each: str(each)[:60],
+)
 async def test_what_cannot_be_is_refused_by_name(
-    agent: Served, fields: dict[str, Any], param: str
+    agent: Served, ask_for: Any, fields: dict[str, Any], param: str
 ) -> None:
-    await refused_by_name(await chat(agent, **fields), param)
-
-
-@pytest.mark.parametrize(("fields", "param"), BAD_PROMPTS, ids=lambda each: str(each)[:60])
-async def test_what_cannot_be_generated_is_refused_by_name(
-    agent: Served, fields: dict[str, Any], param: str
-) -> None:
-    await refused_by_name(await generate(agent, **fields), param)
-
-
-async def refused_by_name(reply: httpx.Response, param: str) -> None:
+    reply = await ask_for(agent, **fields)
     assert reply.status_code in (400, 404)
     body = reply.json()
     assert body["param"] == param and param in body["error"], "a sentence, as clients show it"

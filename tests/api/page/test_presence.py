@@ -68,9 +68,12 @@ async def test_a_keyed_server_asks_for_its_key_where_it_is_missing(chromium: int
         await page.until(f"{KNOWN} && !({DOOR})")
         await reload(page)
         assert not await page.run(DOOR)
-        await page.run(f"({TYPE})('Hello')")
-        await page.until(ANSWERED)
-        assert served.options.tenant == "team"
+        for transport in ("sse", "ws"):
+            await page.run(set_field("transport", transport))
+            await page.run(f"({TYPE})('Hello')")
+            await page.until(ANSWERED)
+            assert served.options.tenant == "team"
+            await page.run("document.getElementById('fresh').click()")
         assert "secret" not in await page.run("JSON.stringify({...localStorage})")
 
 

@@ -26,6 +26,14 @@ async def issued(served: Served, **fields: Any) -> Json:
     return reply.json()["receipt"]
 
 
+async def hanging(served: Served) -> Json:
+    """Return a receipt whose verification does not end."""
+    receipt = await issued(served, prompt="hello", n=1, logprobs=None)
+    hang = b"!hang"
+    receipt["prompt"] = {"count": 5, "digest": tokens_digest(hang), "tokens": list(hang)}
+    return resealed(receipt)
+
+
 @pytest.mark.parametrize("kind", FORGERIES)
 async def test_a_forged_receipt_is_refused_and_nothing_is_computed(
     exact: Served, kind: str
@@ -46,10 +54,7 @@ async def test_a_forged_receipt_is_refused_and_nothing_is_computed(
 
 
 async def test_a_verifying_client_that_leaves_takes_its_request_with_it(exact: Served) -> None:
-    receipt = await issued(exact, prompt="hello", n=1, logprobs=None)
-    hang = b"!hang"
-    receipt["prompt"] = {"count": 5, "digest": tokens_digest(hang), "tokens": list(hang)}
-    body = {"receipts": [resealed(receipt)]}
+    body = {"receipts": [await hanging(exact)]}
     writer = await send_request(exact, body, "/v1/verify")
     await until(lambda: exact.engine.live == 1)
     writer.close()
@@ -57,10 +62,7 @@ async def test_a_verifying_client_that_leaves_takes_its_request_with_it(exact: S
 
 
 async def test_verifying_ends_at_its_deadline(exact: Served) -> None:
-    receipt = await issued(exact, prompt="hello", n=1, logprobs=None)
-    hang = b"!hang"
-    receipt["prompt"] = {"count": 5, "digest": tokens_digest(hang), "tokens": list(hang)}
-    body = {"receipts": [resealed(receipt)], "deadline": "20ms"}
+    body = {"receipts": [await hanging(exact)], "deadline": "20ms"}
     reply = await exact.http.post("/v1/verify", json=body)
     assert (reply.status_code, reply.json()["error"]["code"]) == (504, "deadline_exceeded")
     assert exact.engine.live == 0
