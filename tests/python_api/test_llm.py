@@ -320,22 +320,6 @@ def test_what_no_message_can_hold_is_refused(llm: LLM, wrong: object) -> None:
     assert refused.value.field == "messages"
 
 
-def test_several_prompts_belong_into_a_batch_and_one_does_not(llm: LLM) -> None:
-    several: Any = ["one", "two"]
-    with pytest.raises(RequestError, match=r"batch\(\)"):
-        llm.generate(several)
-    with pytest.raises(RequestError, match=r"generate\(\)"):
-        llm.batch("one")
-
-
-def test_only_a_conversation_is_answered(llm: LLM) -> None:
-    for wrong, field in (([], "messages"), ([1, 2], "messages[0]")):
-        messages: Any = wrong
-        with pytest.raises(RequestError) as refused:
-            llm.chat(messages)
-        assert refused.value.field == field
-
-
 def test_a_setting_that_cannot_be_is_named() -> None:
     wrong: dict[str, Any] = {
         "dtyp": {"dtyp": "bf16"},
@@ -428,6 +412,10 @@ WRONG: dict[str, tuple[Callable[[Any], object], str, str]] = {
         "prompts",
         "must be a list",
     ),
+    "several prompts": (lambda llm: llm.generate(["one", "two"]), "prompt", r"batch\(\)"),
+    "one prompt of a batch": (lambda llm: llm.batch("one"), "prompts", r"generate\(\)"),
+    "no turns": (lambda llm: llm.chat([]), "messages", "messages"),
+    "turns that are numbers": (lambda llm: llm.chat([1, 2]), "messages[0]", "messages"),
     "no pair": (lambda llm: llm.score([("a",)]), "texts", "pairs"),
     "one pair alone": (lambda llm: llm.score("ab"), "texts", "pairs"),
     "no text": (lambda llm: llm.score([(None, "b")]), "texts", "None"),

@@ -116,11 +116,3 @@ async def test_a_beam_search_by_its_other_name_is_as_wide_as_its_choices(served:
         assert served.options.beam_width == width
     differs = await served.complete(use_beam_search=True, n=2, beam_width=3)
     assert (differs.status_code, differs.json()["error"]["param"]) == (400, "use_beam_search")
-
-
-async def test_a_grammar_has_one_more_name(served: Served) -> None:
-    await served.complete(ebnf='root ::= "a" | "b"')
-    grammar = served.options.sampling.grammar
-    assert grammar is not None and grammar.text == 'root ::= "a" | "b"'
-    twice = await served.complete(ebnf='root ::= "a"', regex="a")
-    assert twice.status_code == 400 and "ebnf" in twice.json()["error"]["message"]

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -131,9 +131,13 @@ class TinyCard:
         return "a smaller one would fit"
 
 
+TINY = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8)
+RECURRENT = replace(TINY, kv_heads_per_token=4, state_bytes=10_000)
+"""A token of it has 64 bytes of keys and values, and a state 10,000."""
+
+
 def test_the_format_is_the_weights_own_unless_one_is_asked_for() -> None:
-    target = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8, stored_format="int4")
-    draft = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8, stored_format="int8")
+    target, draft = replace(TINY, stored_format="int4"), replace(TINY, stored_format="int8")
     planned = plan(Settings(draft="x"), target, draft)
     assert planned.dtype == planned.target_options.dtype == "int4"
     assert planned.target_options.draft and planned.target_options.draft.dtype == "int8"
@@ -151,14 +155,12 @@ def test_the_cache_takes_a_share_of_what_the_weights_leave() -> None:
 
 
 def test_a_model_that_does_not_fit_is_refused_with_what_would() -> None:
-    card = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8, loading=2**60)
     with pytest.raises(ConfigError, match="tiny takes 1152921504"):
-        plan(Settings(device="cpu"), card, None)
+        plan(Settings(device="cpu"), replace(TINY, loading=2**60), None)
 
 
 def test_a_cache_of_automatic_size_is_planned() -> None:
-    card = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8)
-    planned = plan(load({"kv_memory": "auto", "device": "cpu"}, {}), card, None)
+    planned = plan(load({"kv_memory": "auto", "device": "cpu"}, {}), TINY, None)
     assert planned.block_count == 64 * 512 // planned.block_size
 
 
@@ -168,20 +170,15 @@ def test_pages_take_the_memory_of_their_format() -> None:
     assert head_bytes(128, "fp32", "auto") == 512
 
 
-def recurrent() -> TinyCard:
-    """Return a model whose token has 64 bytes of keys and values, and a state 10,000."""
-    return TinyCard(vocab_size=9, kv_heads_per_token=4, head_size=8, state_bytes=10_000)
-
-
 def test_recurrent_states_have_half_of_the_memory() -> None:
-    planned = plan(Settings(kv_memory="1MiB"), recurrent(), None, memory=2**40)
+    planned = plan(Settings(kv_memory="1MiB"), RECURRENT, None, memory=2**40)
     states = planned.states
     assert states.count == 2**19 // 10_000 == planned.target_options.state_slots
     assert planned.block_count == (2**20 - states.count * 10_000) // (64 * 16)
     assert planned.target_page_bytes == planned.block_count * 64 * 16 + states.count * 10_000
     # The keys and values between two snapshots take four times as much as one.
     assert states.interval == 4 * (10_000 // (64 * 16)) * 16
-    assert plan(Settings(), TinyCard(9, 2, 8), None).states.count == 0
+    assert plan(Settings(), TINY, None).states.count == 0
 
 
 @pytest.mark.parametrize(
@@ -192,17 +189,14 @@ def test_recurrent_states_have_half_of_the_memory() -> None:
     ],
 )
 def test_what_recurrent_layers_do_not_go_together_with_is_refused(settings, reason) -> None:
-    draft = (
-        TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8) if "draft" in settings else None
-    )
+    draft = TINY if "draft" in settings else None
     with pytest.raises(ConfigError, match=reason):
-        plan(Settings(**settings), recurrent(), draft, memory=2**40)
+        plan(Settings(**settings), RECURRENT, draft, memory=2**40)
 
 
 def test_a_recurrent_model_does_not_draft() -> None:
-    target = TinyCard(vocab_size=9, kv_heads_per_token=2, head_size=8)
     with pytest.raises(ConfigError, match="draft: tiny has recurrent layers: it cannot draft yet"):
-        plan(Settings(draft="x"), target, recurrent(), memory=2**40)
+        plan(Settings(draft="x"), TINY, RECURRENT, memory=2**40)
 
 
 def test_a_key_that_stands_for_one_of_your_own_is_none() -> None:

@@ -47,13 +47,10 @@ LOGGED = "the door's log is in another process"
 NEEDS_DOOR_INSIDE = {
     "test_contents_may_be_parts_and_developers_are_systems": ENCODED,
     "test_the_stock_client_gets_a_response": ENCODED,
-    "test_earlier_output_may_be_sent_back": ENCODED,
-    "test_a_conversation_goes_on_from_an_earlier_response": ENCODED,
     "test_a_response_goes_on_from_another_token_for_token": ENCODED,
     "test_a_streamed_response_at_its_limit_is_gone_on_from_too": ENCODED,
     "test_a_participants_name_reaches_the_template": ENCODED,
     "test_truncation_drops_the_earliest_turns_and_keeps_system_messages": ENCODED,
-    "test_plain_text_is_one_block": ENCODED,
     "test_a_prompt_is_one_turn_or_stands_as_it_is": ENCODED,
     "test_limits_and_stop_sequences_are_told": ENCODED,
     "test_headers_that_change_with_every_request_do_not_reach_the_prompt": ENCODED,
