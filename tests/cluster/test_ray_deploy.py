@@ -92,29 +92,6 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
         yield found
 
 
-@pytest.mark.filterwarnings("ignore:connect:DeprecationWarning")  # the client's own
-def test_the_stock_client_streams_over_sse_and_websocket(deployed: Deployed) -> None:
-    text = deployed.text()
-    assert text == deployed.text()
-    kinds: list[str] = []
-    with (
-        openai.OpenAI(base_url=deployed.url + "/v1", api_key="none") as client,
-        client.responses.connect() as connection,
-    ):
-        connection.response.create(model=deployed.model.name, input=WORDS, max_output_tokens=30)
-        for event in connection:
-            kinds.append(event.type)
-            if event.type in ("response.completed", "response.incomplete", "error"):
-                break
-    assert kinds.count("response.output_text.delta") > 2
-    assert kinds[-1] in ("response.completed", "response.incomplete")
-
-
-def test_a_reply_has_one_id(deployed: Deployed) -> None:
-    with urlopen(deployed.url + "/v1/models") as reply:
-        assert len(reply.headers.get_all("x-request-id")) == 1
-
-
 def test_status_names_what_runs(deployed: Deployed) -> None:
     done = deployed.command("status")
     assert done.returncode == 0, done.stderr

@@ -10,12 +10,8 @@ from tests.api.cli.test_elsewhere import refusal_of
 
 FLAGS = Path(__file__).with_name("flags_of_others.txt")
 OBEYED = {
-    "serve --model-id a/b": {"model": ["a/b"]},
-    "serve a/b --num-shard 2": {"tensor_parallel": "2"},
-    "serve a/b --spec-model c/d": {"draft": "c/d"},
     "serve a/b --hostname ::1": {"host": "::1"},
     "serve a/b --shutdown-timeout 5": {"drain_s": "5"},
-    "serve a/b --max-num-queued-reqs 5": {"queue_max": "5"},
     "serve a/b --prometheus-port 9100": {"metrics_port": "9100"},
     "llama-server -m x.gguf": {"command": "serve", "model": ["x.gguf"]},
     "delete a/b": {"command": "rm"},
@@ -35,7 +31,6 @@ ANSWERED = {
     "-cmoed": "--device cpu",
     "--device-ids 0": "--device cuda",
     "--nnodes 2": "--replicas N",
-    "--node-rank 1": "--replicas N",
     "--data-parallel-rpc-port 1": "docs/cluster.md",
     "--otlp-traces-endpoint x": "/metrics",
     "--cudagraph-metrics": "nothing of the kind",
@@ -54,9 +49,6 @@ ANSWERED = {
     "--sleep-mode-backend x": "--keep-alive",
     "--enable-fault-tolerance": "--spare on",
     "--worker-cls x": "docs/extending.md",
-    "--enable-deterministic-inference": "always on",
-    "--max-batch-prefill-tokens 4096": "--round-tokens",
-    "--cuda-memory-fraction 1": "--memory-max",
     "--payload-limit 5": "--body-max",
     "--huggingface-hub-cache d": "HF_HUB_CACHE",
     "--tool-server demo": "clients run them",

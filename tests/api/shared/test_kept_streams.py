@@ -1,7 +1,5 @@
 """Kept streams: numbered events, and how many are kept."""
 
-import asyncio
-
 import pytest
 from starlette.types import Receive, Scope, Send
 
@@ -43,18 +41,6 @@ async def test_events_are_numbered_and_comments_are_not_kept() -> None:
     while not stream.over:
         assert await stream.grown(1.0)
     assert stream.events == [b"id: 0\ndata: a\n\n", b"id: 1\ndata: b\n\n"]
-
-
-async def test_a_refusal_is_not_numbered_and_is_kept_for_its_reader_alone() -> None:
-    kept = KeptStreams()
-    stream = kept.begin("a", 9.0, answer, {"status": 400})
-    stream.enter()
-    while not stream.over:
-        await stream.grown(1.0)
-    assert stream.events[0] == b"data: a\n\n"
-    stream.leave()
-    await asyncio.sleep(0.01)
-    assert kept.streams == {}
 
 
 async def test_the_oldest_that_ended_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
