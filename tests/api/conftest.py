@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -95,6 +96,11 @@ class Served:
     def options(self) -> Options:
         """What was last asked of the engine."""
         return self.engine.submitted[-1][1]
+
+    async def dialled(self, limit: int = 2**16) -> tuple[StreamReader, StreamWriter]:
+        """Return a bare connection."""
+        host, port = self.url.removeprefix("http://").split(":")
+        return await asyncio.open_connection(host, int(port), limit=limit)
 
     async def chat(self, text: str = "Hello", **fields: Any) -> httpx.Response:
         body = {"model": MODEL, "messages": [{"role": "user", "content": text}], **fields}

@@ -65,7 +65,6 @@ LINES: dict[str, tuple[list[str], str]] = {
     "a choice that is none": ([*SERVE, "--dtype", "fp99"], "fp99"),
     "a file of models beside one": ([*SERVE, "one", "--models", "two"], "models"),
     "a port too high": (["serve", "--port", "99999"], "port"),
-    "a port of letters": (["serve", "--port", "http"], "port"),
     "a port below": (["serve", "--port", "-1"], "port"),
     "a size of letters": ([*SERVE, "--kv-memory", "lots"], "`kv_memory` must be a size such as"),
     "a size below": ([*SERVE, "--kv-memory=-1GiB"], "kv_memory"),

@@ -74,12 +74,12 @@ NAMES = {
 """Hosts of requests to a local server without keys, and whether it answers."""
 
 
-@pytest.mark.parametrize(("host", "is_known"), NAMES.items())
 @pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/", "/health"])
-async def test_a_name_that_resolves_here_is_not_ours(host: str, is_known: bool, path: str) -> None:
+async def test_a_name_that_resolves_here_is_not_ours(path: str) -> None:
     async with serving(FakeEngine(), cors_origin=["https://good.example"]) as served:
-        reply = await served.http.get(path, headers={"host": host})
-        assert reply.status_code == (200 if is_known else 403), reply.text
+        for host, is_known in NAMES.items():
+            reply = await served.http.get(path, headers={"host": host})
+            assert reply.status_code == (200 if is_known else 403), (host, reply.text)
 
 
 @pytest.mark.parametrize("fields", [{"api_key": ["k"]}, {"host": "0.0.0.0", "insecure": True}])

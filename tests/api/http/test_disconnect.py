@@ -14,8 +14,7 @@ async def send_request(
     served: Served, body: dict[str, object], path: str = "/v1/chat/completions"
 ) -> asyncio.StreamWriter:
     """Send a request over a bare socket and return its writer."""
-    host, port = served.url.removeprefix("http://").split(":")
-    _, writer = await asyncio.open_connection(host, int(port))
+    _, writer = await served.dialled()
     raw = json.dumps({"messages": [{"role": "user", "content": "!hang"}], **body}).encode()
     head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(raw)}\r\n\r\n"
     writer.write(head.encode() + raw)

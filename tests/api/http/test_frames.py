@@ -96,8 +96,7 @@ class Raw:
 
 async def dialled(served: Served, head: bytes) -> tuple[int, Raw]:
     """Send a request's head; returns the status of the answer."""
-    host, port = served.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await served.dialled()
     writer.write(head)
     status_line = await reader.readline()
     return int(status_line.split(b" ")[1]), Raw(reader, writer)

@@ -46,8 +46,7 @@ async def patient() -> AsyncGenerator[Served, None]:
 
 async def talk(served: Served, *parts: bytes, pause_s: float = 0.0, size: int = -1) -> bytes:
     """Send parts, then read until the server closes, or as much as comes at once up to `size`."""
-    host, port = served.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await served.dialled()
     reading = asyncio.create_task(reader.read(size))
     try:
         for part in parts:
@@ -95,8 +94,7 @@ async def test_half_a_body_is_a_408_though_the_server_stood_still(
     strict: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_protocol, "GRACE_S", 0.1)
-    host, port = strict.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+    reader, writer = await strict.dialled()
     writer.write(HEAD + b"expect: 100-continue\r\ncontent-length: 100\r\n\r\n")
     assert status(await reader.readuntil(b"\r\n\r\n")) == 100, "the body is waited for"
     time.sleep(0.5)  # noqa: ASYNC251 - both deadlines are over
@@ -333,11 +331,10 @@ async def test_an_idle_connection_is_closed(strict: Served) -> None:
 
 
 async def test_empty_lines_after_a_request_are_headers_that_do_not_come(hasty: Served) -> None:
-    host, port = hasty.url.removeprefix("http://").split(":")
     found = 408
     async with asyncio.timeout(DEADLINE_S):
         while found == 408:  # the machine was slower than the server's patience
-            reader, writer = await asyncio.open_connection(host, int(port))
+            reader, writer = await hasty.dialled()
             writer.write(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
             found = status(await reader.readuntil(b"}"))
         writer.write(b"\r\n")
@@ -357,8 +354,7 @@ async def test_probes_are_answered_while_idle_connections_fill_the_cap(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving(FakeEngine(), connections_max=3) as served:
-        host, port = served.url.removeprefix("http://").split(":")
-        open_ones = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+        open_ones = [await served.dialled() for _ in range(3)]
         for path, expected in (("/health", 200), ("/ready?x", 200), ("/healthy", 503), ("/", 503)):
             reply = await talk(served, f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
             assert (path, status(reply)) == (path, expected)
@@ -380,11 +376,10 @@ async def test_probes_are_answered_while_idle_connections_fill_the_cap(
 async def test_a_half_closed_client_gets_its_answer(
     patient: Served, stream: bool, version: bytes
 ) -> None:
-    host, port = patient.url.removeprefix("http://").split(":")
     asked = {"messages": [{"role": "user", "content": "x"}], "stream": stream}
     raw = json.dumps(asked).encode()
     for _ in range(20):
-        reader, writer = await asyncio.open_connection(host, int(port))
+        reader, writer = await patient.dialled()
         head = HEAD.replace(b"HTTP/1.1", b"HTTP/" + version)
         writer.write(head + b"content-length: %d\r\n\r\n" % len(raw) + raw)
         writer.write_eof()
@@ -399,8 +394,7 @@ async def test_a_half_closed_client_gets_its_answer(
 
 async def test_a_reader_that_stops_is_dropped_and_its_request_cancelled() -> None:
     async with serving(FakeEngine(step_s=0.0005), write_deadline_s=0.3) as served:
-        host, port = served.url.removeprefix("http://").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        reader, writer = await served.dialled(limit=1024)
         body = {
             "prompt": "x",
             "stream": True,

@@ -118,20 +118,11 @@ async def test_a_server_that_dies_is_named_and_noticed_when_it_is_back(chromium:
             await page.until(ANSWERED)
 
 
-async def test_no_two_fields_have_one_name_and_a_phone_shows_the_name(page: Page) -> None:
+async def test_a_phone_shows_the_name(page: Page) -> None:
     await page.look(400, 800)
     heading = "document.querySelector('h1').getBoundingClientRect()"
     assert await page.run(f"{heading}.width > 20 && {heading}.right <= innerWidth")
     assert await page.run("document.documentElement.scrollWidth <= innerWidth")
-    await page.run("document.getElementById('settings').open = true")
-    tree = (await page.call("Accessibility.getFullAXTree"))["nodes"]
-    names = [
-        node["name"]["value"]
-        for node in tree
-        if not node["ignored"]
-        and node["role"]["value"] in ("textbox", "spinbutton", "checkbox", "combobox")
-    ]
-    assert len(names) > 20 and len(names) == len({*names})
 
 
 def axe() -> str:

@@ -174,7 +174,7 @@ async def test_everything_can_be_done_from_the_keyboard(served: Served, page: Pa
     assert asked(served)[-1] == "!held"
 
 
-async def test_every_field_and_button_has_a_name_and_every_part_a_role(
+async def test_every_field_has_a_name_of_its_own_and_every_part_a_role(
     served: Served, page: Page
 ) -> None:
     await page.look(1300, 800)
@@ -190,6 +190,8 @@ async def test_every_field_and_button_has_a_name_and_every_part_a_role(
     ]
     assert len(controls) > 30
     assert [each for each in controls if not each[1].strip()] == []
+    fields = [name for role, name in controls if role not in ("button", "article", "region")]
+    assert len(fields) > 20 and len(fields) == len({*fields})
     roles = {node["role"]["value"] for node in tree if not node["ignored"]}
     assert {"banner", "navigation", "main", "complementary", "log", "status"} <= roles
     (answered,) = await shown(page, "#announce")
