@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,15 +19,9 @@ ROOT = Path(__file__).parents[2]
 QUICK = Manner(first_s=0.03, gap_s=0.01, chunks=3)
 
 
-def run_of(path: Path) -> Run:
+def result_of(path: Path, kind: type[Run] | type[Sweep]) -> Any:
     result = read_result(path)
-    assert isinstance(result, Run)
-    return result
-
-
-def sweep_of(path: Path) -> Sweep:
-    result = read_result(path)
-    assert isinstance(result, Sweep)
+    assert isinstance(result, kind)
     return result
 
 
@@ -43,7 +38,7 @@ def test_run_leaves_json_csv_and_a_page(tmp_path: Path, capsys: pytest.CaptureFi
         assert main(argv) == 0
     shown = capsys.readouterr().out
     assert "TTFT" in shown and "goodput      100.0%" in shown
-    result = run_of(tmp_path / "out.json")
+    result = result_of(tmp_path / "out.json", Run)
     assert result.environment.argv == argv
     assert result.environment.models == ["stub"]
     assert result.options.requests == 4 and len(result.rows) == 4
@@ -77,7 +72,7 @@ def test_ctrl_c_keeps_what_was_measured(
         wait_until(lambda: len(server.served) > 5)
         process.send_signal(sent)
         assert process.wait(DEADLINE_S) == 0
-    run = run_of(path)
+    run = result_of(path, Run)
     assert run.interrupted and len(run.rows) >= 4
     assert run.summary.outcomes == {"ok": len(run.rows)}
 
@@ -94,7 +89,7 @@ def test_sweep_visits_every_load_and_variant(tmp_path: Path) -> None:
     with stub(QUICK) as server:
         sizes = ["--loads", "1,2,4", "--requests", "2", "--waves", "1", "--no-progress"]
         assert main(["sweep", server.url, *sizes, *variants, "--output", str(path)]) == 0
-    sweep = sweep_of(path)
+    sweep = result_of(path, Sweep)
     assert [(run.label, run.load) for run in sweep.runs] == [
         (name, load) for load in (1.0, 2.0, 4.0) for name in ("on", "off")
     ]
@@ -123,7 +118,7 @@ def test_search_stops_at_its_upper_bound(
         bounds = ["--over", "concurrency", "--high", "2", "--requests", "12", "--attain", "0.5"]
         slo = ["--slo", "e2e=60s", "--no-progress", "--output", str(path)]
         assert main(["search", server.url, *bounds, *slo]) == 0
-    assert sweep_of(path).held == 2
+    assert result_of(path, Sweep).held == 2
     assert "highest concurrency that holds: 2" in capsys.readouterr().out
 
 

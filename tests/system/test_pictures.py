@@ -167,6 +167,8 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ser
 
 
 ONE, OTHER = picture(1), picture(2, (30, 90))
+DATA = base64.b64encode(ONE).decode()
+BLOCK = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
 
 
 @pytest.mark.parametrize(
@@ -203,9 +205,7 @@ async def test_prefixes_end_inside_a_picture_and_behind_it(served: Served) -> No
 
 async def test_stock_clients_send_pictures(served: Served) -> None:
     wanted = expected(served, ONE, QUESTION)
-    data = base64.b64encode(ONE).decode()
-    source = {"type": "base64", "media_type": "image/png", "data": data}
-    parts: list[Any] = [{"type": "image", "source": source}, {"type": "text", "text": QUESTION}]
+    parts: list[Any] = [BLOCK, {"type": "text", "text": QUESTION}]
     http = httpx2.AsyncClient(transport=httpx2.ASGITransport(served.app))
     async with anthropic.AsyncAnthropic(
         base_url=HERE, api_key="none", http_client=http, max_retries=0
@@ -234,10 +234,10 @@ async def test_stock_clients_send_pictures(served: Served) -> None:
     assert response.usage.input_tokens_details.model_dump()["image_tokens"] == 16
     client = ollama.AsyncClient(HERE, transport=httpx.ASGITransport(served.app))
     options = {"temperature": 0, "num_predict": COUNT, "repeat_penalty": 1.0}
-    turn = {"role": "user", "content": QUESTION, "images": [data]}
+    turn = {"role": "user", "content": QUESTION, "images": [DATA]}
     chat = await client.chat("m", messages=[turn], options=options)
     assert chat.message.content == wanted
-    text = await client.generate("m", QUESTION, images=[data], options=options)
+    text = await client.generate("m", QUESTION, images=[DATA], options=options)
     assert text.response == wanted
     assert "vision" in ((await client.show("m")).capabilities or [])
 
@@ -265,15 +265,7 @@ async def test_pictures_stand_beside_tools_that_a_template_knows_nothing_of(
     ]
     own = await served.openai.chat.completions.create(model="m", messages=turns, **more)
     assert own.usage.prompt_tokens_details.image_tokens == 32
-    data = base64.b64encode(ONE).decode()
-    source = {"type": "base64", "media_type": "image/png", "data": data}
-    blocks = [
-        {
-            "type": "tool_result",
-            "tool_use_id": "a",
-            "content": [{"type": "image", "source": source}],
-        }
-    ]
+    blocks = [{"type": "tool_result", "tool_use_id": "a", "content": [BLOCK]}]
     use = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
     body = {
         "model": "m",

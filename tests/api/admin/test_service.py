@@ -173,11 +173,17 @@ async def test_metrics_cover_the_servers_process(served: Served) -> None:
     assert found >= {"process_resident_memory_bytes", "process_cpu_seconds", "process_open_fds"}
 
 
-async def test_capabilities_separate_obeyed_from_refused(served: Served) -> None:
+async def test_capabilities_tell_obeyed_refused_and_without_effect(
+    served: Served,
+) -> None:
     found = (await served.http.get("/v1/capabilities")).json()
     chat = found["endpoints"]["/v1/chat/completions"]
     assert chat["supported"]["n"] == "an integer from 1 to 16"
     assert {"functions", "audio"} <= set(chat["unsupported"])
+    assert "tools" in chat["instead"]["functions"]
+    assert {"store", "metadata", "reasoning_effort", "verbosity"} <= set(chat["no_effect"])
+    responses = found["endpoints"]["/v1/responses"]
+    assert {"reasoning", "text.verbosity"} <= set(responses["no_effect"])
     assert "rank_fields" in found["endpoints"]["/v1/rerank"]["unsupported"]
     assert "`json_schema`" in chat["supported"]["response_format"]
     assert found["draft_sources"] == ["ngram", "suffix"]

@@ -15,10 +15,9 @@ from draftwerk.api.ollama.schema import OllamaOptions
 from draftwerk.api.openai.responses.responses_schema import ResponsesBody
 from draftwerk.api.openai.schema import ChatBody, CompletionBody
 from draftwerk.api.requests.field_rows import rows_of
-from tests.api.conftest import Served
+from tests.api.conftest import HELLO, Served
 from tests.support.cpu_pace import as_here
 
-MESSAGES = [{"role": "user", "content": "Hello"}]
 TOOL = {"type": "function", "function": {"name": "f"}}
 BAD_FIELDS: list[tuple[dict[str, Any], str]] = [
     ({"n": 10**9}, "n"),
@@ -134,7 +133,7 @@ async def posted(served: Served, body: bytes) -> tuple[float, httpx.Response]:
 
 @pytest.mark.parametrize(("fields", "param"), BAD_FIELDS, ids=lambda each: str(each)[:40])
 async def test_a_bad_field_is_named(served: Served, fields: dict[str, Any], param: str) -> None:
-    body = json.dumps({"messages": MESSAGES, **fields}).encode()
+    body = json.dumps({"messages": HELLO, **fields}).encode()
     entered = served.engine.entered
     took, reply = await posted(served, body)
     error = reply.json()["error"]
@@ -169,7 +168,7 @@ async def test_harmless_values_of_refused_fields_are_fine(
 @pytest.mark.parametrize(
     ("path", "fields", "alternative"),
     [
-        ("chat/completions", {"messages": MESSAGES, "functions": [1]}, "`tools`"),
+        ("chat/completions", {"messages": HELLO, "functions": [1]}, "`tools`"),
         ("completions", {"prompt": "x", "max_completion_tokens": 5}, "`max_tokens`"),
         ("responses", {"input": "x", "max_tokens": 5}, "`max_output_tokens`"),
         ("responses", {"input": "x", "prompt": {"id": "p"}}, "`input`"),
@@ -186,7 +185,7 @@ async def test_a_refusal_names_the_alternative(
 @pytest.mark.parametrize(
     ("path", "fields"),
     [
-        ("chat/completions", {"messages": MESSAGES, "tools": [TOOL]}),
+        ("chat/completions", {"messages": HELLO, "tools": [TOOL]}),
         ("responses", {"input": "x", "tools": [{"type": "function", "name": "f"}]}),
     ],
 )
@@ -239,7 +238,7 @@ BAD_BODIES = {
     "not a number": b'{"n": NaN, "messages": []}',
     "a null byte": b"\x00",
     "a form": b"model=x&messages=y",
-    "many stops": json.dumps({"messages": MESSAGES, "stop": ["x"] * 150_000}).encode(),
+    "many stops": json.dumps({"messages": HELLO, "stop": ["x"] * 150_000}).encode(),
 }
 
 
@@ -284,7 +283,7 @@ async def test_a_body_over_the_limit_is_refused_unread(
 ) -> None:
     small = msgspec.structs.replace(served.state.settings, body_max="1MiB")
     monkeypatch.setattr(served.state, "settings", small)
-    stops = json.dumps({"messages": MESSAGES, "stop": ["x"] * 500_000}).encode()
+    stops = json.dumps({"messages": HELLO, "stop": ["x"] * 500_000}).encode()
     for body in (b" " * (4 * 2**20), stops):
         took, reply = await posted(served, body)
         assert reply.status_code == 413

@@ -41,14 +41,6 @@ async def test_a_hint_is_taken_and_the_text_is_the_same(
         assert (prompt, hinted) == (plain, options)
 
 
-async def test_what_has_no_effect_is_reported(served: Served) -> None:
-    endpoints = (await served.http.get("/v1/capabilities")).json()["endpoints"]
-    chat = endpoints["/v1/chat/completions"]
-    assert {"store", "metadata", "reasoning_effort", "verbosity"} <= set(chat["no_effect"])
-    assert "tools" in chat["instead"]["functions"]
-    assert {"reasoning", "text.verbosity"} <= set(endpoints["/v1/responses"]["no_effect"])
-
-
 async def test_a_model_that_reasons_first_does_not_ignore_an_effort(served: Served) -> None:
     served.state.model = msgspec.structs.replace(served.state.model, reasons=True)
     for path, fields, param in (

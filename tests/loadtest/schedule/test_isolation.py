@@ -8,7 +8,6 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from draftwerk_tools.loadtest.client.loads import WARM_TOKENS
 from draftwerk_tools.loadtest.measure.student import mean_interval, pooled, t_quantile
 from draftwerk_tools.loadtest.options import LoadTestOptions
 from draftwerk_tools.loadtest.report.page import result_page
@@ -17,6 +16,7 @@ from draftwerk_tools.loadtest.results.table import sweep_text
 from draftwerk_tools.loadtest.schedule.isolation import Isolation
 from tests.loadtest.helpers import virtual_stub
 from tests.loadtest.stub import Manner, Served, Stub
+from tests.loadtest.test_commands import measured
 
 CACHING = Manner(first_s=0.04, gap_s=0.002, chunks=3, quirk="salt in capabilities")
 NO_SALT = dataclasses.replace(CACHING, quirk="no salt")
@@ -26,13 +26,9 @@ EQUAL = ["one={}", "two={}"]
 def questions(server: Stub) -> dict[str, list[str]]:
     """Return what was asked after the warm-up, by salt."""
     found: dict[str, list[str]] = {}
-    for one in _measured(server):
+    for one in measured(server):
         found.setdefault(one.body.get("cache_salt", ""), []).append(_question(one))
     return found
-
-
-def _measured(server: Stub) -> list[Served]:
-    return [one for one in server.served if one.body["max_tokens"] != WARM_TOKENS]
 
 
 def _question(one: Served) -> str:
