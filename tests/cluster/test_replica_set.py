@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from draftwerk.actors.events.client_events import Delta, Event, Failed
 from draftwerk.actors.mailbox import Inbox, mailbox
 from draftwerk.actors.requests.errors import DrainingError, OverloadedError
+from draftwerk.api.shared.ports import ServedModel
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.requests.client_prompts import Passages
 from draftwerk.speculative.requests.declared_segments import Blend
@@ -21,6 +22,7 @@ from draftwerk.speculative.sampling import Sampling
 from draftwerk_cluster import door_connection
 from draftwerk_cluster.door_connection import SNAPSHOT_EVERY
 from draftwerk_cluster.frame_stream import LinkLostError
+from draftwerk_cluster.numeric_fingerprint import numeric_fingerprint
 from draftwerk_cluster.protocol import LoadReport
 from draftwerk_cluster.replica_link import ReplicaLink, connect
 from draftwerk_cluster.replica_set import ReplicaSet
@@ -192,6 +194,18 @@ async def test_a_replica_of_other_bits_takes_no_stream_over() -> None:
             rest = [event async for event in stream]
             assert rest and not any(isinstance(event, Failed) for event in rest)
             assert cluster.replicas["back"].engine.snapshot().counts.rounds > 0
+
+
+async def test_engines_of_equal_logits_and_limits_have_one_numeric_fingerprint() -> None:
+    model, found = (
+        ServedModel(name="toy", context_max=CONTEXT, vocab_size=ToyText().vocab_size),
+        list[str](),
+    )
+    async with small_cluster(Replica("a"), Replica("b")) as cluster:
+        engines = [each.engine for each in cluster.replicas.values()]
+        for engine, limit in ((engines[0], 1), (engines[1], 1), (engines[1], 2)):
+            found.append(await numeric_fingerprint(engine, model, (limit,)))
+    assert found[0] == found[1] != found[2]
 
 
 async def test_a_request_that_ends_replica_after_replica_fails() -> None:
