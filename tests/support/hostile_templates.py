@@ -42,17 +42,12 @@ HOSTILE = {
         }.items()
     },
     "doubled lists": DOUBLED + "{% endfor %}",
-    "doubled texts": DOUBLED.replace("['a' * 4096]", "'a'") + "{% endfor %}",
     "bytes": "{% set b = ('a' * 9999999).encode() %}{{ (b * 9999) | length }}",
     "bytes joined": "{% set b = ('a' * 9999999).encode() %}{{ b.join([b] * 9999) | length }}",
     "four bytes each": "{% set ns = namespace(k=[]) %}{% for i in range(999) %}"
     "{% set ns.k = ns.k + ['🙂' * 999999] %}{% endfor %}{{ ns.k | length }}",
-    "a power": "{{ 9 ** (9 ** 9) }}",
     "a shifted number": "{{ 2 ** 9999999 * 3 ** 9999999 }}",
     "a number as text": "{{ 10 ** 9999999 }}",
-    "a width": "{{ '%999999999d' % 1 }}",
-    "a format": "{{ '{:>999999999}'.format(1) }}",
-    "centred": "{{ 'a'.center(999999999) }}",
     "filled": "{{ 'a'.zfill(999999999) }}",
     "a range of ranges": "{% for i in range(99999) %}{% for j in range(99999) %}"
     "{% endfor %}{% endfor %}",
@@ -77,7 +72,6 @@ HOSTILE = {
     "nothing": "{{ messages.nothing.at.all }}",
     "wrapped": "{{ ('a ' * 999999) | wordwrap(1) | wordwrap(1) | length }}" * 90,
     "indented": "{{ ('\n' * 999999) | indent(9999) }}",
-    "replaced": "{{ ('a' * 999999) | replace('a', 'a' * 999999) }}",
     "quoted": "{{ ('<' * 9999999) | urlize | escape | length }}",
     "sliced": "{{ range(99999) | slice(99999) | list | slice(99999) | list | length }}" * 99,
     "titled": "{{ ('a ' * 8000000) | title | title | capitalize | striptags | length }}" * 20,
@@ -102,7 +96,6 @@ HOSTILE = {
     "dictionaries compared": "{% set ns = namespace(d={}, e={}) %}{% for i in range(60) %}"
     "{% set ns.d = dict(a=ns.d, b=ns.d) %}{% set ns.e = dict(a=ns.e, b=ns.e) %}{% endfor %}"
     "{{ ns.d == ns.e }}",
-    "a format's fields": "{{ '{0:{1}}'.format('a', 999999999) }}",
     "a format's attributes": "{{ '{0.__class__.__mro__}'.format('a') }}",
     "a map's attributes": "{{ '{a.__init__.__globals__}'.format_map({'a': cycler}) }}",
     "a name in pieces": "{{ ''['__cl' ~ 'ass__']['__mro__'] }}",
@@ -115,7 +108,6 @@ HOSTILE = {
     "addresses": "{{ ('http://a.b/(' * 99999) | urlize | length }}" * 900,
     "tags": "{{ ('<' * 999999 ~ '<!--' * 99999) | striptags | length }}" * 900,
     "truncated": "{{ ('a ' * 8000000) | truncate(9, false, '', 0) }}" * 99,
-    "translated": "{{ ('a' * 9999999).translate({97: 'b' * 9999999}) }}",
     "split": "{{ ('a ' * 8000000).split() | length }}" * 90,
     "random": "{% for i in range(99999) %}{{ range(99999) | list | random }}{% endfor %}",
     "permuted": "{% set a = range(999) %}{% for i in a %}{% for j in a %}{% for k in a %}"
