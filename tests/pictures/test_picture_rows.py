@@ -5,19 +5,12 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 import torch
 
-from draftwerk.model.checkpoint.model_options import ModelOptions
 from draftwerk.model.checkpoint.unsupported import Refused
-from draftwerk.model.process.build import build
-from draftwerk.model.process.built import extended
-from draftwerk.model.step.around_steps import attached
-from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.pictures.picture_rows import PictureRowOptions
 from draftwerk.pictures.placeholders import placeholders
 from draftwerk.pictures.tower import Tower, opened
@@ -28,7 +21,14 @@ from draftwerk.speculative.rounds import NO_DRAFT, Draft
 from draftwerk.speculative.rounds import chain as chained
 from draftwerk.speculative.sampling import Sampling
 from tests.support.model_driver import Driver, Live
-from tests.support.tiny_pictures import FAMILIES, kinds, picture, pixels, save_pictured
+from tests.support.tiny_pictures import (
+    FAMILIES,
+    kinds,
+    picture,
+    pictured_driver,
+    pixels,
+    save_pictured,
+)
 
 PICTURES = [picture(1), picture(2, (64, 40), "JPEG")]
 DIGESTS = ["0123456789ab" + "0" * 20, "ba9876543210" + "1" * 20]
@@ -89,26 +89,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def driver(found: Oracle, attention: str, dtype: str = "fp32", **more: Any) -> Driver:
     own = PictureRowOptions(str(found.rows), found.picture_id, found.is_mutual)
-    options = msgspec.json.encode(own).decode()
     if found.is_mutual:
         more["end_of"] = lambda tokens, stop: cut_picture(tokens, stop)[1]
-    options = ModelOptions(
-        source=str(found.directory),
-        dtype=dtype,
-        device="cpu",
-        attention=attention,
-        block_size=4,
-        threads=1,
-        measures=False,
-        attached=(("draftwerk.pictures.picture_rows:attach", options),),
-    )
-    built = extended(build(options), options)
-    runner = target_runner(built.parts)
-    step = attached(built.parts, runner.step)
-    pictured: Any = SimpleNamespace(
-        step=step, pages=runner.pages, cached_sequences=runner.cached_sequences
-    )
-    return Driver(pictured, **more)
+    options = {"dtype": dtype, "attention": attention}
+    return pictured_driver(found.directory, own, options, **more)
 
 
 def greedy(**more: Any) -> Sampling:

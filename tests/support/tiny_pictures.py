@@ -3,8 +3,10 @@
 import io
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 import transformers
@@ -17,7 +19,14 @@ from transformers.models.pixtral.image_processing_pil_pixtral import PixtralImag
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
+from draftwerk.model.checkpoint.model_options import ModelOptions
+from draftwerk.model.process.build import build
+from draftwerk.model.process.built import extended
+from draftwerk.model.step.around_steps import attached
+from draftwerk.model.step.options.step_options import target_runner
+from draftwerk.pictures.picture_rows import PictureRowOptions
 from draftwerk.pictures.tower import READ, Tower
+from tests.support.model_driver import Driver
 from tests.support.small_tokenizers import byte_level
 
 API: Any = transformers
@@ -268,3 +277,19 @@ def kinds(tower: Tower, tokens: list[int]) -> dict[str, torch.Tensor]:
     if tower.family.is_mutual:
         return {"token_type_ids": found}
     return {} if tower.family.places is None else {"mm_token_type_ids": found}
+
+
+def pictured_driver(
+    source: Path, rows: PictureRowOptions, options: dict[str, Any], **more: Any
+) -> Driver:
+    """Return what drives a model with rows of pictures, of whose options some are usual."""
+    usual: dict[str, Any] = {"device": "cpu", "block_size": 4, "threads": 1, "measures": False}
+    attach = "draftwerk.pictures.picture_rows:attach", msgspec.json.encode(rows).decode()
+    asked = ModelOptions(source=str(source), attached=(attach,), **usual, **options)
+    built = extended(build(asked), asked)
+    runner = target_runner(built.parts)
+    step = attached(built.parts, runner.step)
+    pictured: Any = SimpleNamespace(
+        step=step, pages=runner.pages, cached_sequences=runner.cached_sequences
+    )
+    return Driver(pictured, **more)

@@ -15,7 +15,6 @@ from draftwerk.model.native.pool import Pool
 from draftwerk.model.reference.forward import TorchForward
 from draftwerk.pictures.picture_rows import seeing_each_other
 from draftwerk.speculative.rounds import Draft
-from tests.model.conftest import pool
 from tests.model.native.models import (
     part,
     random_pages,
@@ -25,7 +24,6 @@ from tests.model.native.models import (
     tiny_config,
 )
 
-__all__ = ["pool"]
 GIVEN = range(20, 50)
 """Tokens that rows are added to; of the first of two texts."""
 
@@ -44,18 +42,24 @@ def batch_of(config: Any) -> tuple[Batch, Batch]:
     return plain, replace(plain, positions=positions, added=AddedRows(rows, numbers))
 
 
-@pytest.mark.parametrize(("dtype", "error"), [("fp32", 1e-5), ("bf16", 0.03)])
-def test_kernels_compute_what_torch_does(dtype: str, error: float, pool: Pool) -> None:
-    config = tiny_config(layer_count=4)
+def changed_tokens(
+    config: Any, dtype: str, error: float, pool: Pool, plain: Batch, batch: Batch
+) -> list[bool]:
+    """Return which tokens' logits are not those of the plain batch, once they are torch's."""
     weights = random_weights(config, torch.float32 if dtype == "fp32" else torch.bfloat16)
     native = NativeForward(config, weights, dtype, pool)
     twin = TorchForward(config, weights, attend)
-    plain, batch = batch_of(config)
     alone = native(plain, random_pages(config, native.page_dtype))
     ours = native(batch, random_pages(config, native.page_dtype))
     theirs = twin(batch, random_pages(config, weights.embedding.dtype))
     assert (ours - theirs).std() < error * theirs.std()
-    changed = (ours != alone).any(1).tolist()
+    return (ours != alone).any(1).tolist()
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("fp32", 1e-5), ("bf16", 0.03)])
+def test_kernels_compute_what_torch_does(dtype: str, error: float, pool: Pool) -> None:
+    config = tiny_config(layer_count=4)
+    changed = changed_tokens(config, dtype, error, pool, *batch_of(config))
     assert changed == [False] * 20 + [True] * 130 + [False] * 9, "others keep their bits"
 
 
@@ -85,17 +89,10 @@ def test_what_does_not_fit_a_model_is_refused(said: str, change: Any, pool: Pool
 def test_tokens_see_those_behind_them_up_to_an_end(dtype: str, error: float, pool: Pool) -> None:
     kinds = (LayerKind(40), LayerKind(), LayerKind(40))
     config = tiny_config(layer_count=3, layers=kinds)
-    weights = random_weights(config, torch.float32 if dtype == "fp32" else torch.bfloat16)
-    native = NativeForward(config, weights, dtype, pool)
-    twin = TorchForward(config, weights, attend)
     tree = Draft(tokens=(5, 6, 7, 8), parents=(-1, -1, 0, 2), sources=("",) * 4)
     plain = round_of([part(random_tokens(150)), part([3], 0, blocks=(40,), draft=tree)])
     batch = seeing_each_other(plain, dict.fromkeys(GIVEN, GIVEN.stop))
-    alone = native(plain, random_pages(config, native.page_dtype))
-    ours = native(batch, random_pages(config, native.page_dtype))
-    theirs = twin(batch, random_pages(config, weights.embedding.dtype))
-    assert (ours - theirs).std() < error * theirs.std()
-    changed = (ours != alone).any(1).tolist()
+    changed = changed_tokens(config, dtype, error, pool, plain, batch)
     # The last of them sees what it would, of keys that are others.
     assert not any(changed[: GIVEN.start]) and all(changed[GIVEN.start : GIVEN.stop])
     assert not any(changed[150:]), "others keep their bits"

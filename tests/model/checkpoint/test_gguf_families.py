@@ -16,6 +16,7 @@ from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.unsupported import Refused
 from tests.support.runners import plain_logits
 from tests.support.tiny_gguf import as_in_file, described, said_by_files, save_gguf
+from tests.support.tiny_models import CASES as MODELS
 from tests.support.tiny_models import (
     GEMMA4_EXPERTS,
     ROPES,
@@ -41,14 +42,7 @@ CASES = {row.model_type: (row.model_type, {}) for row in ARCHITECTURES if row.gg
         {"sliding_window": None, "layer_types": ["full_attention"] * 4},
     ),
     "stablelm, norms of each head": ("stablelm", {"qk_layernorm": True}),
-    "gemma4, keys that are values": (
-        "gemma4_text",
-        {
-            **{"attention_k_eq_v": True, "num_global_key_value_heads": 1},
-            **{"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
-        },
-    ),
-    "gemma4, experts": ("gemma4_text", GEMMA4_EXPERTS),
+    **{name: MODELS[name] for name in ("gemma4, keys that are values", "gemma4, experts")},
     "gemma4, experts, embeddings of each layer": (
         "gemma4_text",
         GEMMA4_EXPERTS | {"hidden_size_per_layer_input": 8},

@@ -2,27 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 import torch
 
-from draftwerk.model.checkpoint.model_options import ModelOptions
-from draftwerk.model.process.build import build
-from draftwerk.model.process.built import extended
-from draftwerk.model.step.around_steps import attached
-from draftwerk.model.step.options.step_options import target_runner
 from draftwerk.pictures.picture_rows import PictureRowOptions
 from draftwerk.pictures.placeholders import placeholders
 from draftwerk.pictures.tower import Tower
 from draftwerk.pictures.tower_messages import PictureWork, TowerOptions
 from draftwerk.speculative.sampling import Sampling
 from tests.support.gguf_of_pictures import save_mmproj, save_text
-from tests.support.model_driver import Driver
-from tests.support.tiny_pictures import FAMILIES, Pictured, picture, save_pictured
+from tests.support.tiny_pictures import FAMILIES, Pictured, picture, pictured_driver, save_pictured
 
 WIDE = {"hidden_size": 64, "num_attention_heads": 4}
 """Whole blocks of 32."""
@@ -53,23 +45,8 @@ class PicturedGguf:
 
     def run(self, dtype: str, prompts: Sequence[list[int]], **more: Any) -> list[Any]:
         """Return what texts come to together."""
-        rows = msgspec.json.encode(PictureRowOptions(str(self.rows), self.picture_id)).decode()
-        options = ModelOptions(
-            source=str(self.text),
-            dtype=dtype,
-            device="cpu",
-            block_size=4,
-            threads=1,
-            measures=False,
-            attached=(("draftwerk.pictures.picture_rows:attach", rows),),
-        )
-        built = extended(build(options), options)
-        runner = target_runner(built.parts)
-        step = attached(built.parts, runner.step)
-        pictured: Any = SimpleNamespace(
-            step=step, pages=runner.pages, cached_sequences=runner.cached_sequences
-        )
-        driver = Driver(pictured, **more)
+        rows = PictureRowOptions(str(self.rows), self.picture_id)
+        driver = pictured_driver(self.text, rows, {"dtype": dtype}, **more)
         lives = [driver.add(number, each, GREEDY, COUNT) for number, each in enumerate(prompts)]
         driver.run()
         return [
