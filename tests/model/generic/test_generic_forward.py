@@ -22,6 +22,7 @@ from tests.support.beams.beam_searching import Server, assert_same, found_by_tra
 from tests.support.changed_files import say
 from tests.support.model_driver import Driver, generate, random_tree, trees_along
 from tests.support.one_thread import one_torch_thread as one_torch_thread
+from tests.support.sampled import in_gate
 from tests.support.tiny_models import VOCAB, oracle_greedy, oracle_logits, save_tiny
 from tests.support.undeclared_models import (
     UNDECLARED,
@@ -66,13 +67,7 @@ def test_logits_are_those_of_eager_attention_in_chunks_of_any_sizes(family, tmp_
     assert torch.equal(logits_of(runner, text, [1, 2, 5, 37, 69, 70, 134]), whole)
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        family if family in KINDS else pytest.param(family, marks=pytest.mark.grid)
-        for family in UNDECLARED
-    ],
-)
+@pytest.mark.parametrize("family", in_gate(UNDECLARED, KINDS))
 def test_greedy_texts_are_those_of_transformers_for_any_schedule_and_drafts(family, tmp_path):
     oracle, rng = save_undeclared(tmp_path, family), Random(2)
     prompts = [random_text(seed, count) for seed, count in ((3, 1), (4, 23), (5, 40))]

@@ -13,6 +13,7 @@ from draftwerk.speculative.sampling import Sampling
 from tests.model.gpu.support.device import DEVICE
 from tests.support.model_driver import Driver, Live, generate, trees_along
 from tests.support.runners import make_runner
+from tests.support.sampled import in_gate
 from tests.support.tiny_models import CASES, VOCAB, save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -64,9 +65,7 @@ def test_each_kind_of_graph_is_among_the_families():
     assert ALWAYS.keys() <= CASES.keys()
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.grid) for name in CASES]
-)
+@pytest.mark.parametrize("name", in_gate(CASES, ALWAYS))
 def test_texts_are_those_of_the_cpu(name: str, tmp_path: Path):
     family, changes = CASES[name]
     save_tiny(tmp_path, family, **changes)

@@ -24,6 +24,7 @@ from tests.model.gpu.test_families import ALWAYS, COUNT, GREEDY, PROMPT, device_
 from tests.support import runners
 from tests.support.model_driver import generate
 from tests.support.runners import FP32, make_runner
+from tests.support.sampled import in_gate
 from tests.support.tiny_gguf import SIZES, described, said_by_files, save_gguf
 from tests.support.tiny_models import CASES, save_tiny
 
@@ -83,10 +84,7 @@ def runner_of(directory: Path, change: Callable[[Tensor], Tensor], head: Callabl
     return target_runner(runners._parts(replace(model, weights=held), 128, 4))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in ALWAYS_FILES else pytest.mark.grid) for name in FILES],
-)
+@pytest.mark.parametrize("name", in_gate(FILES, ALWAYS_FILES))
 def test_texts_of_a_file_are_those_of_its_numbers(name: str, tmp_path: Path):
     family, changes = FILES[name]
     sizes: dict[str, Any] = said_by_files(family, dict(changes)) | SIZES
@@ -104,13 +102,7 @@ def test_texts_of_a_file_are_those_of_its_numbers(name: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("dtype", FEW_BITS)
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name == "gpt_oss" else pytest.mark.grid)
-        for name in ("qwen3_moe", *ALWAYS)
-    ],
-)
+@pytest.mark.parametrize("name", in_gate(("qwen3_moe", *ALWAYS), ("gpt_oss",)))
 def test_texts_are_those_of_what_few_bits_stand_for(name: str, dtype: str, tmp_path: Path):
     family, changes = CASES[name]
     save_tiny(tmp_path, family, **changes)
@@ -126,13 +118,7 @@ def test_texts_are_those_of_what_few_bits_stand_for(name: str, dtype: str, tmp_p
 
 
 @pytest.mark.parametrize("dtype", ["fp8", "w8a8"])
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name == "gemma2" else pytest.mark.grid)
-        for name in ("qwen3_moe", *ALWAYS)
-    ],
-)
+@pytest.mark.parametrize("name", in_gate(("qwen3_moe", *ALWAYS), ("gemma2",)))
 def test_texts_do_not_depend_on_drafts_where_activations_are_rounded(
     name: str, dtype: str, tmp_path: Path
 ):

@@ -1,6 +1,5 @@
 """Every family on the device in exact mode and with pages in e4m3, by the plain path."""
 
-from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.model.gpu.test_families import ALWAYS, COUNT, GREEDY, PROMPT, device_
 from tests.model.step.test_whole_prompts import make_step, rows_of, save_both_ways, sums
 from tests.support.model_driver import generate
 from tests.support.runners import make_runner
+from tests.support.sampled import in_gate
 from tests.support.tiny_models import CASES, save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
@@ -66,12 +66,7 @@ def noted(runner: TargetRunner) -> tuple[TargetRunner, NotedForward]:
     return target_runner(replace(runner.parts, forward=watched)), watched
 
 
-def every(names: Collection[str]) -> list[Any]:
-    """Return all families, of which others than these are for the grid."""
-    return [pytest.param(name, marks=() if name in names else pytest.mark.grid) for name in CASES]
-
-
-@pytest.mark.parametrize("name", every(ALWAYS))
+@pytest.mark.parametrize("name", in_gate(CASES, ALWAYS))
 def test_exact_mode_adds_up_in_shapes_that_no_company_changes(name: str, tmp_path: Path):
     """One shape is one kernel, and one order of additions: a card is not needed to see that."""
     family, changes = CASES[name]
@@ -97,7 +92,7 @@ def test_sums_of_other_shapes_are_noticed(tmp_path: Path):
     assert alone.forms != together.forms
 
 
-@pytest.mark.parametrize("name", every(("gemma2", "gpt_oss", "mistral")))
+@pytest.mark.parametrize("name", in_gate(CASES, ("gemma2", "gpt_oss", "mistral")))
 def test_pages_in_e4m3_hold_the_nearest_numbers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -17,6 +17,7 @@ from tests.support.eagle_models import EagleOracle
 from tests.support.head_drafting import Drafting, texts
 from tests.support.mtp_models import MtpOracle
 from tests.support.runners import make_runner_with_layer
+from tests.support.sampled import in_gate
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
@@ -39,13 +40,7 @@ EXACT = {"exact": True, "kv_dtype": "fp8"}
 
 
 @pytest.mark.parametrize("changes", [{}, pytest.param(EXACT, marks=pytest.mark.grid)])
-@pytest.mark.parametrize(
-    "oracle",
-    [
-        pytest.param(each, marks=() if each in (EagleOracle, DFlashOracle) else pytest.mark.grid)
-        for each in HEADS
-    ],
-)
+@pytest.mark.parametrize("oracle", in_gate(HEADS, (EagleOracle, DFlashOracle)))
 def test_texts_and_drafts_are_those_beside_a_cpu(
     oracle: Any, changes: dict[str, Any], tmp_path: Path
 ):

@@ -23,12 +23,17 @@ from tests.support.beams.beam_searching import Found, Server, assert_same, found
 from tests.support.beams.naive_beams import best_candidates
 from tests.support.distributions import probabilities
 from tests.support.runners import make_runner
+from tests.support.sampled import in_gate
 from tests.support.tiny_models import oracle_logits, save_tiny, save_tiny_with_text, tiny_model
 
 GOAL = 14
 MANY_STOPS = (2, *range(11, 41))
 FEW = ((2, MANY_STOPS), (4, ()), (8, (2,)))
 """Each width and each kind of stops once; `make test-grid` has all pairs."""
+HYBRIDS = (
+    *("lfm2", "qwen3_5_text", "granitemoehybrid"),
+    *("lfm2_moe", "qwen3_5_moe_text", "qwen3_next"),
+)
 PROMPTS = [[5, 6, 7, 8, 9, 5, 6], [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [40, 41]]
 
 
@@ -111,16 +116,7 @@ def test_a_search_past_windows_is_that_of_transformers(family, tmp_path):
         check(server_of(tmp_path, 256, draft_max), [case_of(prompt, rules)], [expected])
 
 
-@pytest.mark.parametrize(
-    "family",
-    [
-        *("lfm2", "qwen3_5_text", "granitemoehybrid"),
-        *(
-            pytest.param(family, marks=pytest.mark.grid)
-            for family in ("lfm2_moe", "qwen3_5_moe_text", "qwen3_next")
-        ),
-    ],
-)
+@pytest.mark.parametrize("family", in_gate(HYBRIDS, HYBRIDS[:3]))
 def test_a_search_of_a_hybrid_is_that_of_transformers(family, tmp_path):
     model = save_tiny(tmp_path, family)
     rules = beam_rules(4)

@@ -20,6 +20,7 @@ from tests.support.forced_families import (
     family_of,
 )
 from tests.support.runners import require_kernels
+from tests.support.sampled import in_gate
 from tests.support.tiny_models import CASES, save_tiny
 
 SAMPLED = (
@@ -30,10 +31,7 @@ SAMPLED = (
 """One of each form of state, and of what a step has beside attention."""
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=() if case in SAMPLED else pytest.mark.grid) for case in CASES],
-)
+@pytest.mark.parametrize("case", in_gate(CASES, SAMPLED))
 async def test_forced_drafts_change_no_bit(
     case: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

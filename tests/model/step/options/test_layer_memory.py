@@ -8,11 +8,12 @@ from draftwerk.model.step.options.layer_memory import AdapterRows, RecurrentRows
 from draftwerk.model.step.sequences import BadRow, CachedSequence
 from draftwerk.model.step.target_runner import RowOutputs, StepOption
 from draftwerk.speculative.rounds import NO_DRAFT, NewSequence, Row
-from draftwerk.speculative.row_parts.row_options import RowOptions
+from draftwerk.speculative.row_parts.plain import with_options
 from draftwerk.speculative.row_parts.sequence_options import SequenceOptions
 from draftwerk.speculative.sampling import Sampling
+from tests.support.rounds import make_row
 
-ROW = Row(sequence_id=1, start=0, stop=1, samples=True, draft_max=0, blocks=(3,))
+ROW = make_row(0, 1, blocks=(3,))
 
 
 def added(option: StepOption, adapter: str = "", row: Row = ROW) -> RowOutputs:
@@ -33,24 +34,12 @@ def test_a_row_of_an_adapter_that_is_not_loaded_fails() -> None:
 
 
 def test_a_row_writes_by_the_table_of_its_windows_as_well() -> None:
-    outputs = added(WindowRows(), row=row_with(window_blocks=(9,)))
+    outputs = added(WindowRows(), row=with_options(ROW, window_blocks=(9,)))
     assert (outputs.columns, outputs.tables) == ({"window": (9,)}, ((9,),))
 
 
 def test_a_row_goes_on_from_its_state() -> None:
     state = RowState(1, 2)
     option = RecurrentRows(parts=None)  # type: ignore[arg-type]
-    assert added(option, row=row_with(state=state)).columns == {"state": state}
+    assert added(option, row=with_options(ROW, state=state)).columns == {"state": state}
     assert added(option).columns == {"state": NO_STATE}
-
-
-def row_with(**fields: object) -> Row:
-    return Row(
-        sequence_id=1,
-        start=0,
-        stop=1,
-        samples=True,
-        draft_max=0,
-        blocks=(3,),
-        options=RowOptions(**fields),  # type: ignore[arg-type]
-    )
