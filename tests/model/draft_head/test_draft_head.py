@@ -22,7 +22,8 @@ from draftwerk.model.draft_head.tree import (
     Start,
     build_trees,
 )
-from draftwerk.model.native.build import NativeUnavailable
+from draftwerk.model.native.draft_head import KIND, NativeStep
+from draftwerk.model.native.pool import Pool
 from draftwerk.model.native.stored import dequantised, quantised
 from draftwerk.speculative.rounds import NO_DRAFT, NO_FEEDBACK, Draft, Proposal
 from draftwerk.speculative.row_parts.beam_rows import Branch
@@ -31,7 +32,7 @@ from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from tests.support.draft_heads import idle_head, random_head
 from tests.support.rounds import first_row, make_row, proposed
-from tests.support.runners import FP32, make_guessing_runner
+from tests.support.runners import FP32, make_guessing_runner, require_kernels
 from tests.support.tiny_models import VOCAB, oracle_logits, save_tiny
 from training.saved_head import save
 
@@ -46,20 +47,12 @@ def step_of(directory: Path, *, native: bool = False):
 
 
 def native_step(head: DraftHead, weights: Weights):
-    try:
-        from draftwerk.model.native.draft_head import NativeStep
-        from draftwerk.model.native.pool import Pool
-
-        return NativeStep(head, weights.embedding, weights.lm_head, Pool(2))
-    except NativeUnavailable as error:
-        pytest.skip(str(error))
+    require_kernels()
+    return NativeStep(head, weights.embedding, weights.lm_head, Pool(2))
 
 
 def rounded(step: TorchStep) -> TorchStep:
     """Round the matrices of a step as the native one has them."""
-    from draftwerk.model.native.draft_head import KIND
-    from draftwerk.model.native.pool import Pool
-
     gate_up, down, step.small = (
         dequantised(quantised(matrix, KIND, Pool(1)))[:, : matrix.shape[1]]
         for matrix in (step.head.gate_up, step.head.down, step.small)

@@ -15,6 +15,9 @@ from tests.support.runners import CPU, FP32
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from benchmarks.gpu.steps import SMOKE, random_model, shape_of_8b, step_rows, weight_bytes
+from draftwerk.model.gpu.build import GpuSettings
+
 LIMITS = GpuLimits(bytes_s=1e12, flops=1e14)
 AT = GpuPlace(DEVICE, FP32, None, GpuClock(DEVICE, 1), LIMITS)
 
@@ -38,9 +41,6 @@ def test_without_a_gpu_it_prints_the_reason():
 
 
 def test_steps_at_toy_sizes():
-    from benchmarks.gpu.steps import SMOKE, shape_of_8b, step_rows
-    from draftwerk.model.gpu.build import GpuSettings
-
     settings = GpuSettings("fp32", "triton", block_count=8, block_size=16)
     rows = [*step_rows(shape_of_8b(**SMOKE), settings, AT, [(2, 3, 20), (1, 24, 0)])]
     assert [(row["rows"], row["length"]) for row in rows] == [(2, 3), (1, 24)]
@@ -49,8 +49,6 @@ def test_steps_at_toy_sizes():
 
 @pytest.mark.parametrize(("dtype", "bits"), [("fp32", 32), ("int8", 8.5), ("int4", 5)])
 def test_a_step_reads_the_weights_in_their_format(dtype: str, bits: float):
-    from benchmarks.gpu.steps import SMOKE, random_model, shape_of_8b, weight_bytes
-
     model = random_model(shape_of_8b(**SMOKE), FP32, CPU)
     head_bits = 32 if dtype == "fp32" else 8.5
     layers = (8 * 16 + 64 + 2 * 96 + 96) * 64

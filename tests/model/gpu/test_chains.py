@@ -25,6 +25,11 @@ from tests.support.tiny_models import VOCAB
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from draftwerk.model.batch.batch import Facts
+from draftwerk.model.gpu.build import GpuSettings, gpu_parts
+from draftwerk.model.gpu.chains import BROKEN, GpuChains, State, follow
+from draftwerk.model.gpu.forward import GpuForward
+
 BLOCK_COUNT, BLOCK_SIZE, CONTEXT_MAX = 64, 4, 48
 SAMPLINGS = [
     Sampling(temperature=0.0),
@@ -57,10 +62,6 @@ def drafters(
     directory: Path, recorder: Recorder | None = None, exact: bool = False
 ) -> tuple[DraftRunner, DraftRunner]:
     """Return a drafter that guesses token by token, and one that has chains; pages of their own."""
-    from draftwerk.model.gpu.build import GpuSettings, gpu_parts
-    from draftwerk.model.gpu.chains import GpuChains
-    from draftwerk.model.gpu.forward import GpuForward
-
     settings = GpuSettings("fp32", "triton", exact, BLOCK_COUNT, BLOCK_SIZE)
     model = load(str(directory), FP32, DEVICE)
     plain, parts = (gpu_parts(model, settings, None)[0] for _ in range(2))
@@ -176,8 +177,6 @@ def test_what_the_buffers_do_not_hold_is_not_served(directory):
 
 def plain_follow(state: Any, chosen: torch.Tensor, vocab: int, page: int) -> None:
     """The twin of `follow`, row by row."""
-    from draftwerk.model.gpu.chains import BROKEN
-
     batch, keys = state.batch, state.asked.keys
     for row in range(state.rows):
         count, token, position = int(state.left[row]), int(chosen[row]), int(keys[row, 2])
@@ -197,9 +196,6 @@ def plain_follow(state: Any, chosen: torch.Tensor, vocab: int, page: int) -> Non
 @pytest.mark.parametrize("rows", [1, 5, 8])
 def test_following_agrees_with_its_twin(rows: int):
     """Rows that are done, at their last token, on their way, and at what is no token."""
-    from draftwerk.model.batch.batch import Facts
-    from draftwerk.model.gpu.chains import State, follow
-
     rng, width = Random(rows), 6
     wanted = [
         Wanted(

@@ -36,6 +36,10 @@ from tests.support.tiny_models import VOCAB
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from draftwerk.model.gpu.build import GpuSettings, gpu_parts
+from draftwerk.model.gpu.commit import compact, packed_trees, unpacked_trees
+from draftwerk.model.gpu.commit import walk as walk_down
+
 BLOCKS, PAGE = 40, 4
 SAMPLINGS = [
     Sampling(temperature=0.0),
@@ -64,9 +68,6 @@ def walked(plan: RowPlan, told: list[int]) -> RowWalk:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float8_e4m3fn], ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtype: torch.dtype):
-    from draftwerk.model.gpu.commit import compact, packed_trees, unpacked_trees
-    from draftwerk.model.gpu.commit import walk as walk_down
-
     rng, blocks = Random(seed), list(range(BLOCKS))
     rng.shuffle(blocks)
     plans: list[RowPlan] = []
@@ -108,8 +109,6 @@ def test_accepted_paths_are_where_the_host_would_have_moved_them(seed: int, dtyp
 
 
 def parts_of(directory: Path, recorder: Recorder | None, attention: str = "triton") -> LoadedModel:
-    from draftwerk.model.gpu.build import GpuSettings, gpu_parts
-
     model = load(str(directory), FP32, DEVICE)
     head = random_head(load(str(directory), FP32).weights, torch.arange(VOCAB))
     settings = GpuSettings("fp32", attention, False, 64, PAGE, rows_max=1)

@@ -27,6 +27,9 @@ from tests.support.tiny_models import save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from draftwerk.model.gpu.build import GpuSettings, gpu_parts, load_for_gpu
+from draftwerk.model.gpu.device_blocks import DeviceBlocks, on_device
+
 SIZES: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64}
 MIXES = {
     "Q4_0": ("llama", {"token_embd": "Q8_0"}),
@@ -101,9 +104,6 @@ def widened(model: Checkpoint) -> Checkpoint:
     ],
 )
 def test_logits_are_those_of_what_the_blocks_stand_for(kind: str, exact: bool, tmp_path: Path):
-    from draftwerk.model.gpu.build import GpuSettings, gpu_parts
-    from draftwerk.model.gpu.device_blocks import on_device
-
     model = saved(tmp_path, kind) if kind in MIXES else as_q4_k_m(saved(tmp_path, "Q4_0"))
     settings = GpuSettings("stored", "triton", exact, block_count=8, block_size=16, rows_max=1)
     recorder = None if exact else Recorder()
@@ -115,8 +115,6 @@ def test_logits_are_those_of_what_the_blocks_stand_for(kind: str, exact: bool, t
 
 
 def test_a_draft_head_tells_its_target_by_the_embeddings_blocks(tmp_path: Path):
-    from draftwerk.model.gpu.device_blocks import on_device
-
     model = saved(tmp_path, "Q4_0")
     found = on_device(model, FP32, DEVICE).weights
     assert fingerprint(found) == fingerprint(widened(model).weights)
@@ -126,8 +124,6 @@ def test_a_draft_head_tells_its_target_by_the_embeddings_blocks(tmp_path: Path):
 
 
 def test_what_is_not_quantised_has_no_blocks(tmp_path: Path):
-    from draftwerk.model.gpu.build import load_for_gpu
-
     save_tiny(tmp_path / "plain", "llama")
     with pytest.raises(Refused, match="the blocks of a quantised file, which this is not"):
         load_for_gpu(str(tmp_path / "plain"), "stored", DEVICE, print)
@@ -136,8 +132,6 @@ def test_what_is_not_quantised_has_no_blocks(tmp_path: Path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_type_of_the_cpu_is_held(kind: str):
     """By a kernel, or as numbers of the activations' dtype."""
-    from draftwerk.model.gpu.device_blocks import DeviceBlocks
-
     blocks = StoredMatrix(kind, (4, 256), random_blocks(kind, 4, 256))
     some = torch.tensor([3, 1], dtype=torch.int32, device=DEVICE)
     found = DeviceBlocks([blocks], FP32, DEVICE)[some]

@@ -25,6 +25,10 @@ from tests.support.tiny_models import VOCAB
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from draftwerk.model.gpu.build import GpuSettings, gpu_parts
+from draftwerk.model.gpu.draft_head import GpuDraftHead
+from draftwerk.model.gpu.draft_tree import GpuDraftTree
+
 SAMPLINGS = [
     Sampling(temperature=0.0),
     Sampling(temperature=0.7, seed=7),
@@ -36,8 +40,6 @@ SAMPLINGS = [
 
 def steps(directory: Path, vocabulary: torch.Tensor, seed: int = 1):
     """Return a head in plain torch, and on the device."""
-    from draftwerk.model.gpu.draft_tree import GpuDraftTree
-
     weights = load(str(directory), FP32, DEVICE).weights
     head = random_head(weights, vocabulary, seed=seed)
     plain = load(str(directory), FP32).weights
@@ -78,8 +80,6 @@ def test_a_step_is_the_twins(directory):
 
 def test_a_step_in_half_the_bits_is_near_the_twins(directory):
     """States and log-probabilities stay float32; the matrices are those of a bf16 target."""
-    from draftwerk.model.gpu.draft_head import GpuDraftHead
-
     weights = load(str(directory), torch.bfloat16, DEVICE).weights
     head = random_head(load(str(directory), torch.bfloat16).weights, torch.arange(VOCAB))
     plain = TorchStep(head, load(str(directory), torch.bfloat16).weights)
@@ -151,8 +151,6 @@ PROMPTS = [5, 6, 7], [8, 9]
 )
 def test_a_runner_drafts_what_the_reference_does(make_head, graphs, directory):
     """From the last accepted node, in rounds with prompts, drafts and company."""
-    from draftwerk.model.gpu.build import GpuSettings, gpu_parts
-
     model = load(str(directory), FP32, DEVICE)
     settings = GpuSettings("fp32", "triton", block_count=24, block_size=4, rows_max=1)
     head = make_head(load(str(directory), FP32).weights)

@@ -30,6 +30,10 @@ from tests.support.torch_ops import TORCH_OPS
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from draftwerk.model.gpu.build import GpuSettings, gpu_parts
+from draftwerk.model.gpu.graphs import TOKENS_MAX, Bucket, GraphedForward, buckets
+from draftwerk.model.gpu.kernels import attention
+
 PROMPT = [5, 6, 7, 8, 9, 5, 6]
 BLOCK_COUNT, BLOCK_SIZE = 64, 4
 SAMPLINGS = {
@@ -48,8 +52,6 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def gpu_runner(directory: Path, recorder: Recorder | None, **changes) -> TargetRunner:
-    from draftwerk.model.gpu.build import GpuSettings, gpu_parts
-
     settings = GpuSettings(
         dtype="fp32",
         attention="triton",
@@ -163,8 +165,6 @@ def test_tiles_of_rows_change_nothing_but_rounding(plain):
 
 
 def test_paths_are_sorted_once_a_batch_and_anew_for_the_next(plain, monkeypatch):
-    from draftwerk.model.gpu.kernels import attention
-
     model, _, _ = plain
     sorted_ones: list[Tensor] = []
 
@@ -184,8 +184,6 @@ def test_paths_are_sorted_once_a_batch_and_anew_for_the_next(plain, monkeypatch)
 
 
 def test_a_padded_batch_yields_the_same_logits_and_writes_the_same_pages(plain):
-    from draftwerk.model.gpu.graphs import Bucket, GraphedForward
-
     model, reference, _ = plain
     attention = choose_attention("triton", Needs(DEVICE)).attention
     forward = GpuForward(model.config, model.weights, attention, TORCH_OPS)
@@ -207,8 +205,6 @@ def test_a_padded_batch_yields_the_same_logits_and_writes_the_same_pages(plain):
 
 
 def test_a_round_too_long_or_too_sparse_for_a_bucket_runs_without_a_graph(plain):
-    from draftwerk.model.gpu.graphs import Bucket, GraphedForward
-
     model, _, _ = plain
     attention = choose_attention("triton", Needs(DEVICE)).attention
     forward = GpuForward(model.config, model.weights, attention, TORCH_OPS)
@@ -225,8 +221,6 @@ def test_a_round_too_long_or_too_sparse_for_a_bucket_runs_without_a_graph(plain)
 
 
 def test_buckets_grow_to_the_rows_needed_and_no_further():
-    from draftwerk.model.gpu.graphs import TOKENS_MAX, buckets
-
     found = buckets(5, (False, True))
     assert max(bucket.rows for bucket in found) == 8
     assert all(bucket.rows * bucket.length <= TOKENS_MAX for bucket in found)

@@ -28,6 +28,9 @@ from tests.support.torch_ops import TORCH_OPS
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from draftwerk.model.gpu.build import GpuSettings, gpu_parts
+from draftwerk.model.gpu.kernels.fused import triton_ops
+
 BLOCK_COUNT, BLOCK_SIZE = 64, 4
 
 
@@ -36,8 +39,6 @@ def bits(values: Tensor) -> Tensor:
 
 
 def settings(**changes):
-    from draftwerk.model.gpu.build import GpuSettings
-
     return GpuSettings(
         "fp32",
         "triton",
@@ -50,8 +51,6 @@ def settings(**changes):
 
 def test_numbers_round_as_torch_rounds_them_and_saturate():
     """All codes, all ties between two, what is next to them, and what lies beyond."""
-    from draftwerk.model.gpu.kernels.fused import triton_ops
-
     codes = torch.arange(127, dtype=torch.uint8).view(FP8).float()
     middles = (codes[1:] + codes[:-1]) / 2
     around = [torch.nextafter(middles, torch.tensor(end)) for end in (0.0, 1e9)]
@@ -71,8 +70,6 @@ def test_numbers_round_as_torch_rounds_them_and_saturate():
 
 @pytest.mark.parametrize("norms", [False, True], ids=["plain", "head norms"])
 def test_keys_and_values_are_written_as_the_twin_writes_them(norms: bool):
-    from draftwerk.model.gpu.kernels.fused import triton_ops
-
     heads, kv_heads, size = 4, 2, 64
     qkv = random(1, 4, (heads + 2 * kv_heads) * size) * 3
     qkv[0, -1], qkv[1, heads * size] = 1e4, -1e4
@@ -120,8 +117,6 @@ def test_blocks_and_slots_are_copied_bit_by_bit(tmp_path: Path):
 
 
 def test_logits_are_near_the_twins_and_near_the_models(tmp_path: Path):
-    from draftwerk.model.gpu.build import gpu_parts
-
     save_tiny(tmp_path, "qwen2")
     model = load(str(tmp_path), FP32, DEVICE)
     found = gpu_parts(model, settings(), None)[0].run(rounds())
@@ -137,8 +132,6 @@ def test_logits_are_near_the_twins_and_near_the_models(tmp_path: Path):
 
 @pytest.mark.parametrize("exact", [pytest.param(False, marks=pytest.mark.grid), True])
 def test_text_is_the_same_with_trees_as_token_by_token(exact: bool, tmp_path: Path):
-    from draftwerk.model.gpu.build import gpu_parts
-
     save_tiny(tmp_path, "llama")
     sampling, rng, prompt = Sampling(temperature=0.9, seed=7), Random(1), [5, 6, 7, 8, 9, 5, 6]
 
@@ -161,8 +154,6 @@ def test_a_backend_that_cannot_read_them_is_refused():
 
 
 def test_keys_that_would_be_cut_off_are_refused(tmp_path: Path):
-    from draftwerk.model.gpu.build import gpu_parts
-
     save_tiny(tmp_path, "qwen2")
     model = load(str(tmp_path), FP32, DEVICE)
     config, bias = model.config, model.weights.layers[1].qkv_bias

@@ -11,6 +11,8 @@ from tests.support.torch_ops import TORCH_OPS
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from draftwerk.model.gpu.kernels.fused import triton_ops
+
 DTYPES = [torch.float32, HALF]
 TOLERANCES = {"atol": 2e-6, "rtol": 2e-6}
 BLOCKS, PAGE = 5, 4
@@ -18,8 +20,6 @@ BLOCKS, PAGE = 5, 4
 
 @pytest.fixture
 def ours() -> Ops:
-    from draftwerk.model.gpu.kernels.fused import triton_ops
-
     return triton_ops()
 
 

@@ -18,6 +18,9 @@ from tests.model.gpu.support.device import DEVICE
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from draftwerk.model.gpu import sampler
+from draftwerk.model.gpu.presampled import GpuPresample
+
 VOCAB = 37
 logit = st.one_of(st.sampled_from([-2.0, 0.0, 0.5, 3.0]), st.floats(-40, 40, width=32))
 rows_of_logits = st.lists(logit, min_size=VOCAB, max_size=VOCAB)
@@ -33,15 +36,11 @@ samplings = st.builds(
 
 
 def choose(logits: torch.Tensor, requests: list[SamplingRequest]) -> list[int]:
-    from draftwerk.model.gpu.sampler import choose_many
-
-    return choose_many(logits.to(DEVICE), requests)
+    return sampler.choose_many(logits.to(DEVICE), requests)
 
 
 def presample(logits: torch.Tensor, questions: RoundRequests) -> Presampled:
     """Without trees: nothing is walked and nothing moves."""
-    from draftwerk.model.gpu.presampled import GpuPresample
-
     nothing = torch.zeros(1, 1, 4, 1, 8, device=DEVICE)
     return GpuPresample(Pages(nothing, nothing))(logits.to(DEVICE), questions)
 
@@ -102,8 +101,6 @@ def test_edited_distributions_are_left_to_the_twin():
 def test_what_is_presampled_is_what_would_be_chosen(scores, first, second, wants_topk: int):
     """Distributions that the kernels do not serve are left for later; best tokens are the
     twin's."""
-    from draftwerk.model.gpu.sampler import is_served
-
     logits = torch.tensor([scores, scores[::-1], [nan] * VOCAB, scores])
     requests = [
         SamplingRequest(0, 5, first),
@@ -114,7 +111,7 @@ def test_what_is_presampled_is_what_would_be_chosen(scores, first, second, wants
     rows = [3, 0, 1][:wants_topk]
     found = presample(logits, RoundRequests(iter(requests), iter(rows), 4))
     assert found.broken == {2}
-    served = [request for request in requests if is_served(request)]
+    served = [request for request in requests if sampler.is_served(request)]
     assert found.tokens.keys() == {request.logits_row for request in served}
     sound = [request for request in served if request.logits_row != 2]
     assert [found.tokens[request.logits_row] for request in sound] == choose_many(logits, sound)

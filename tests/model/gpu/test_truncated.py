@@ -19,6 +19,7 @@ from tests.support.tiny_models import VOCAB
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from draftwerk.model.gpu import truncated
+from draftwerk.model.gpu.sampler import packed_requests, unpacked_requests
 from tests.model.gpu.test_forward import gpu_runner
 
 SCORES = 37
@@ -36,8 +37,6 @@ samplings = st.builds(
 
 
 def choices(scores: list[float], sampling: Sampling) -> int:
-    from draftwerk.model.gpu.sampler import packed_requests, unpacked_requests
-
     asked = unpacked_requests(torch.from_numpy(packed_requests([SamplingRequest(0, 5, sampling)])))
     (token,) = truncated.choose_truncated(torch.tensor([scores]), asked.keys, asked.params).tolist()
     return token

@@ -16,6 +16,9 @@ from tests.support.pairwise import named, pairwise
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from draftwerk.model.gpu.kernels import attention
+from draftwerk.model.gpu.kernels.attention import SPLITS_MAX, TritonAttention
+
 HEADS = {"GQA": (4, 2), "MQA": (4, 1), "MHA": (2, 2), "three to one": (6, 2)}
 TREES = {"chain": False, "tree": True}
 BLOCKS = 16
@@ -50,8 +53,6 @@ def tensors(seed: int, tokens: int, heads: int, kv_heads: int, size: int, page: 
 
 
 def triton_attention(exact: bool = False):
-    from draftwerk.model.gpu.kernels.attention import TritonAttention
-
     return TritonAttention(exact)
 
 
@@ -82,8 +83,6 @@ def test_prefill_chunks_beside_verify_rows():
 
 def test_rows_of_both_kinds_are_split_each_in_its_way(monkeypatch: pytest.MonkeyPatch):
     """Verify rows with many splits over long contexts, and a short chunk with some."""
-    from draftwerk.model.gpu.kernels import attention
-
     launched: list[tuple[str, tuple[int, ...]]] = []
     plain = attention.launch
 
@@ -171,8 +170,6 @@ def one_by_one(query: Tensor, keys: Tensor, values: Tensor, prefix: int, table: 
 
 @pytest.mark.parametrize("context_max", [512, 8_192, 131_072])
 def test_exact_attention_cuts_the_keys_alike_for_every_batch(context_max: int):
-    from draftwerk.model.gpu.kernels.attention import SPLITS_MAX, TritonAttention
-
     exact, fast = TritonAttention(True, context_max), TritonAttention(False, context_max)
     lengths, programs = (1, 256, 257, 500, context_max), (1, 8, 512)
     cuts = [(n, *exact.splits(n, p, 64, DEVICE)) for n in lengths for p in programs]

@@ -14,6 +14,10 @@ from tests.support.stored_twin import INPUTS, random_blocks
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from draftwerk.model.gpu.kernels import gguf_blocks
+from draftwerk.model.gpu.kernels.weight_only import product
+from draftwerk.model.gpu.kernels.widening import dequantised
+
 BITS = {
     **{"Q2_K": 5.125, "Q3_K": 4.5625, "IQ4_NL": 8.5, "IQ4_XS": 8.3125, "MXFP4": 9},
     **{"G4_32": 6, "G4_128": 6, "G8_128": 9},
@@ -35,8 +39,6 @@ def values(count: int, columns: int) -> Tensor:
 @pytest.mark.parametrize("kind", FORMATS)
 def test_arranged_blocks_stand_for_what_the_file_says(kind: str):
     """To the bit, by the twin and by the kernel, all rows and some."""
-    from draftwerk.model.gpu.kernels.widening import dequantised
-
     matrix = drawn(kind, 37, 512)
     found, expected = arranged(matrix, DEVICE), plain_values(matrix).to(DEVICE)
     assert torch.equal(found.dequantised(FP32), expected)
@@ -47,9 +49,6 @@ def test_arranged_blocks_stand_for_what_the_file_says(kind: str):
 
 @pytest.mark.parametrize("kind", [kind for kind in FORMATS if INPUTS[kind] == 32])
 def test_a_row_need_not_fill_the_units(kind: str):
-    from draftwerk.model.gpu.kernels.weight_only import product
-    from draftwerk.model.gpu.kernels.widening import dequantised
-
     matrix = drawn(kind, 9, 96)
     found, expected = arranged(matrix, DEVICE), plain_values(matrix).to(DEVICE)
     assert torch.equal(dequantised(found, FP32), expected)
@@ -60,8 +59,6 @@ def test_a_row_need_not_fill_the_units(kind: str):
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize(("count", "height"), [(3, 16), (20, 64)])
 def test_products_are_those_of_the_dequantised_weights(kind: str, count: int, height: int):
-    from draftwerk.model.gpu.kernels.weight_only import product
-
     matrix = drawn(kind, 40, 768)
     given = values(count, 768)
     expected = given @ plain_values(matrix).to(DEVICE).T
@@ -78,8 +75,6 @@ def test_no_more_is_read_than_the_file_has_and_a_fortieth(kind: str):
 
 
 def test_rows_arranged_a_few_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch):
-    from draftwerk.model.gpu.kernels import gguf_blocks
-
     matrix = drawn("Q5_K", 11, 256)
     whole = arranged(matrix, DEVICE)
     monkeypatch.setattr(gguf_blocks, "NUMBERS_AT_ONCE", 4 * 256)

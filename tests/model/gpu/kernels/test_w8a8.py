@@ -15,6 +15,9 @@ from tests.support.tiny_models import save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from draftwerk.model.gpu.build import GpuSettings, gpu_parts
+from draftwerk.model.gpu.kernels.w8a8 import by_row, byte_product, rounded, split_of, w8a8
+
 SHAPES = {"one part": (40, 128), "a tail": (131, 50), "many parts": (24, 1200)}
 
 
@@ -26,8 +29,6 @@ def plain(tokens: Tensor, token_scales: Tensor, weights: Tensor, weight_scales: 
 
 @pytest.mark.parametrize("dtype", [FP32, HALF])
 def test_tokens_are_rounded_as_the_twin_rounds(dtype: torch.dtype):
-    from draftwerk.model.gpu.kernels.w8a8 import by_row, rounded
-
     values = random(1, 5, 300).to(dtype)
     values[2] = 0
     codes, scales = rounded(values)
@@ -42,16 +43,12 @@ def test_tokens_are_rounded_as_the_twin_rounds(dtype: torch.dtype):
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @pytest.mark.parametrize("count", [1, 7, 150])
 def test_products_are_the_sums_of_whole_numbers(shape: tuple[int, int], count: int):
-    from draftwerk.model.gpu.kernels.w8a8 import by_row, byte_product
-
     given = *by_row(random(2, count, shape[1])), *by_row(random(3, *shape))
     assert torch.equal(byte_product(*given, FP32), plain(*given))
 
 
 def test_a_row_has_its_bits_in_any_company():
     """In tiles of other heights, and with the columns split otherwise."""
-    from draftwerk.model.gpu.kernels.w8a8 import split_of, w8a8
-
     made, values = w8a8(random(4, 20, 2300), random(5, 20)), random(6, 70, 2300)
     together = made(values)
     for row in (0, 3, 69):
@@ -63,8 +60,6 @@ def test_a_row_has_its_bits_in_any_company():
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_logits_stay_near_the_models(exact: bool, tmp_path: Path):
-    from draftwerk.model.gpu.build import GpuSettings, gpu_parts
-
     save_tiny(tmp_path, "qwen2")
     layout = BatchBuilder(16)
     layout.add(list(range(3, 33)), 0, (1, 4), NO_DRAFT, samples=True)

@@ -20,6 +20,10 @@ from tests.support.tiny_models import save_tiny
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+from draftwerk.model.gpu.build import GpuSettings, gpu_parts
+from draftwerk.model.gpu.kernels.weight_only import FEW_ROWS, product, split_of, weight_only
+from draftwerk.model.gpu.kernels.widening import dequantised
+
 QUANTISERS = {"int8": to_int8, "int4": to_int4}
 SHAPES = {"one part": (40, 128), "a tail": (131, 50), "many parts": (24, 1200)}
 
@@ -78,8 +82,6 @@ def test_what_is_read_is_counted():
 @pairwise(quantise=QUANTISERS, shape=SHAPES, rows=named((1, 16), (7, 16), (21, 16), (5, 64)))
 def test_products_agree_with_the_twin(quantise, shape, rows: tuple[int, int]):
     """Of some rows, in tiles of some height."""
-    from draftwerk.model.gpu.kernels.weight_only import product
-
     count, height = rows
     weight, values = quantise(random(7, *shape)), random(8, count, shape[1])
     found = product(values, weight, height)
@@ -88,8 +90,6 @@ def test_products_agree_with_the_twin(quantise, shape, rows: tuple[int, int]):
 
 @pytest.mark.parametrize("quantise", QUANTISERS.values(), ids=QUANTISERS)
 def test_products_of_halves_stay_within_their_rounding(quantise):
-    from draftwerk.model.gpu.kernels.weight_only import product
-
     weight, values = quantise(random(9, 40, 192)), random(10, 5, 192).to(HALF)
     expected = weight.product(values.float())
     torch.testing.assert_close(product(values, weight, 16).float(), expected, atol=0.1, rtol=0.01)
@@ -99,8 +99,6 @@ def test_products_of_halves_stay_within_their_rounding(quantise):
 @pytest.mark.parametrize("dtype", [FP32, HALF])
 @pytest.mark.parametrize("shape", [(40, 192), (33, 50)])
 def test_dequantised_equals_the_twin(quantise, dtype: torch.dtype, shape):
-    from draftwerk.model.gpu.kernels.widening import dequantised
-
     weight = quantise(random(11, *shape))
     torch.testing.assert_close(dequantised(weight, dtype), weight.dequantised(dtype))
 
@@ -108,8 +106,6 @@ def test_dequantised_equals_the_twin(quantise, dtype: torch.dtype, shape):
 @pytest.mark.parametrize("quantise", QUANTISERS.values(), ids=QUANTISERS)
 @pytest.mark.parametrize("exact", [False, True])
 def test_few_rows_and_many_mean_the_same(quantise, exact: bool):
-    from draftwerk.model.gpu.kernels.weight_only import FEW_ROWS, weight_only
-
     weight, bias, values = random(12, 30, 64), random(13, 30), random(14, FEW_ROWS + 5, 64)
     made = weight_only(quantise, exact)(weight, bias)
     expected = quantise(weight).product(values) + bias
@@ -121,8 +117,6 @@ def test_few_rows_and_many_mean_the_same(quantise, exact: bool):
 def test_in_exact_mode_a_row_has_its_bits_in_any_company():
     """In the interpreter, numbers whose products are exact; this tests how parts are put
     together."""
-    from draftwerk.model.gpu.kernels.weight_only import weight_only
-
     weight, values = random(15, 20, 600), random(16, 70, 600)
     if DEVICE.type != "cuda":
         values = values.round()
@@ -134,8 +128,6 @@ def test_in_exact_mode_a_row_has_its_bits_in_any_company():
 
 def test_columns_are_shared_out_by_the_matrix_alone():
     """The fewer the rows of weights, the more parts; all parts of one size but the last."""
-    from draftwerk.model.gpu.kernels.weight_only import split_of
-
     wide, narrow = to_int8(torch.zeros(4096, 2048)), to_int8(torch.zeros(128, 2048))
     assert split_of(wide, 4) == len(wide.codes)
     assert split_of(narrow, 4) == len(narrow.codes) // 8
@@ -144,8 +136,6 @@ def test_columns_are_shared_out_by_the_matrix_alone():
 @pytest.mark.parametrize(("quantise", "most"), [(to_int8, 0.007), (to_int4, 0.08)])
 def test_products_stay_near_those_of_the_weights_in_float32(quantise, most: float):
     """Of normal weights: half a step of the block's span, over the square root of three."""
-    from draftwerk.model.gpu.kernels.weight_only import product
-
     weight, values = random(17, 200, 320), random(18, 8, 320)
     assert relative_error(product(values, quantise(weight), 16), values @ weight.T) < most
 
@@ -154,8 +144,6 @@ def test_products_stay_near_those_of_the_weights_in_float32(quantise, most: floa
 @pytest.mark.parametrize("exact", [False, True])
 def test_logits_are_those_of_the_rounded_model(dtype: str, exact: bool, tmp_path: Path):
     """And with eight bits near the model's: in the spread of its own, for random weights."""
-    from draftwerk.model.gpu.build import GpuSettings, gpu_parts
-
     save_tiny(tmp_path, "qwen2")
     model = load(str(tmp_path), FP32, DEVICE)
     settings = GpuSettings(dtype, "triton", exact, block_count=8, block_size=16)
