@@ -1,6 +1,5 @@
 """DFlash drafters in a GGUF as llama.cpp writes it: what is read of it, and what is refused."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.process.drafters.drafter_table import draft_head_bytes
 from draftwerk.speculative.sampling import Sampling
 from tests.support.dflash_models import HEAD, MASK, SECOND, DFlashOracle
-from tests.support.gguf_files import finish
+from tests.support.gguf_files import add_fields, finish
 from tests.support.head_drafting import Drafting, texts
 from tests.support.runners import make_runner_with_layer, require_kernels
 from tests.support.tiny_models import VOCAB
@@ -82,13 +81,7 @@ def write(oracle: DFlashOracle, path: Path, kind: str = "F32", **changed: Any) -
         fields["rope.scaling.factor"] = said["rope_scaling"]["factor"]
     all_fields = {f"dflash.{key}": value for key, value in fields.items()}
     all_fields |= {"tokenizer.ggml.mask_token_id": MASK, **changed}
-    add: dict[type, Callable[[str, Any], None]] = {
-        **{int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool},
-        **{str: writer.add_string, list: writer.add_array},
-    }
-    for key, value in all_fields.items():
-        if value is not None:
-            add[type(value)](key, value)
+    add_fields(writer, {key: each for key, each in all_fields.items() if each is not None})
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(tokens)
     for name, tensor in oracle.tensors.items():

@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from draftwerk.model.checkpoint.recommended import recommended
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.parameters.defaults import SamplingDefaults
-from tests.support.gguf_files import finish
+from tests.support.gguf_files import add_fields, finish
 from tests.support.tiny_gguf import NARROW, described, save_gguf
 from tests.support.tiny_models import VOCAB, save_tiny, tiny_model
 from training.bf16_copy import bf16_copy, write_copy
@@ -39,16 +38,6 @@ pytestmark = pytest.mark.usefixtures("no_tokenizer")  # the default model's test
 
 def write_gguf(path: Path, family: str = "llama", **given: Any) -> None:
     save_gguf(path, family, "F32", **{**NARROW, **given})
-
-
-def numbers(**fields: int) -> Callable[[gguf.GGUFWriter], None]:
-    """Return what writes fields, a dot for each two underscores."""
-
-    def more(writer: gguf.GGUFWriter) -> None:
-        for name, value in fields.items():
-            writer.add_uint32(name.replace("__", "."), value)
-
-    return more
 
 
 def padding(writer: gguf.GGUFWriter) -> None:
@@ -143,7 +132,7 @@ def test_two_processes_may_describe_at_once(tmp_path: Path, monkeypatch: pytest.
 
 @own_cache
 def test_a_model_that_is_refused_leaves_nothing(tmp_path: Path):
-    write_gguf(tmp_path / "m.gguf", more=numbers(llama__expert_count=8))
+    write_gguf(tmp_path / "m.gguf", more=lambda writer: writer.add_expert_count(8))
     with pytest.raises(Refused, match="expert_used_count"):
         hub.locate(str(tmp_path / "m.gguf"))
     assert not list(hub.cache_directory().iterdir())
@@ -295,12 +284,12 @@ def test_a_foreign_file_is_refused_by_name(content: bytes, tmp_path: Path):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"attention__head_count": 0}, ["llama.attention.head_count 0 is not a count"]),
-        ({"block_count": 0}, ["llama.block_count 0 is not a count"]),
-        ({"block_count": 2**31}, ["llama.block_count 2147483648 is above 10000"]),
-        ({"block_count": 3}, ["tensor 'blk.2.attn_norm.weight' is missing"]),
+        ({"llama.attention.head_count": 0}, ["llama.attention.head_count 0 is not a count"]),
+        ({"llama.block_count": 0}, ["llama.block_count 0 is not a count"]),
+        ({"llama.block_count": 2**31}, ["llama.block_count 2147483648 is above 10000"]),
+        ({"llama.block_count": 3}, ["tensor 'blk.2.attn_norm.weight' is missing"]),
         (
-            {"attention__key_length": 16},
+            {"llama.attention.key_length": 16},
             ["'blk.0.attn_q.weight' at byte ", "is [32, 32], the metadata call for [64, 32]"],
         ),
     ],
@@ -308,8 +297,7 @@ def test_a_foreign_file_is_refused_by_name(content: bytes, tmp_path: Path):
 def test_metadata_that_no_tensors_have_are_refused(
     fields: dict[str, int], said: list[str], tmp_path: Path
 ):
-    more = numbers(**{f"llama__{name}": value for name, value in fields.items()})
-    write_gguf(tmp_path / "m.gguf", more=more)
+    write_gguf(tmp_path / "m.gguf", more=lambda writer: add_fields(writer, fields))
     refused = refusal(tmp_path / "m.gguf")
     assert all(each in refused for each in said), refused
 

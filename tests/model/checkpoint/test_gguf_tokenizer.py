@@ -17,7 +17,7 @@ from draftwerk.model.checkpoint.hub import embedded
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.model.checkpoint.vocabularies.byte_level import ALPHABET, Around
 from draftwerk.model.checkpoint.vocabularies.piece_file import read_pieces
-from draftwerk.model.checkpoint.vocabularies.sentence_pieces import piece_document
+from draftwerk.model.checkpoint.vocabularies.sentence_pieces import Pieces, piece_document
 from draftwerk.model.checkpoint.vocabularies.splits import COMPOSED, SPLITS, WHOLE_WORDS
 from draftwerk.model.text.tokenizer import TextTokenizer
 from tests.model.checkpoint.vocabularies.oracles import random_texts, trained
@@ -204,6 +204,14 @@ def test_vocabularies_of_other_kinds_are_transformers_work(
     assert asked == [path] and not (tmp_path / "tokenizer.json").exists()
 
 
+def metadata(pieces: Pieces, **more: Any) -> dict[str, Any]:
+    """Return a file's metadata of pieces."""
+    fields = {"model": "llama", "tokens": pieces.texts, "scores": pieces.scores}
+    fields |= {"token_type": pieces.kinds, "bos_token_id": 1, "eos_token_id": 2}
+    fields |= {"unknown_token_id": 0, **more}
+    return {f"tokenizer.ggml.{name}": value for name, value in fields.items()}
+
+
 @pytest.mark.parametrize("has_prefix", [None, True, False])
 def test_pieces_have_the_numbers_that_sentencepiece_gives(
     has_prefix: bool | None, tmp_path: Path
@@ -214,20 +222,9 @@ def test_pieces_have_the_numbers_that_sentencepiece_gives(
     oracle = sentencepiece.SentencePieceProcessor(model_proto=data)
     (tmp_path / "tokenizer.model").write_bytes(data)
     pieces = read_pieces(tmp_path / "tokenizer.model")
-    path = tmp_path / "m.gguf"
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list(pieces.texts)
-    writer.add_token_scores(pieces.scores)
-    writer.add_token_types(pieces.kinds)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_unk_token_id(0)
-    if has_prefix is not None:
-        writer.add_add_space_prefix(has_prefix)
-    finish(writer)
+    fields = {} if has_prefix is None else {"add_space_prefix": has_prefix}
     (ours := tmp_path / "ours").mkdir()
-    write_tokenizer(path, read_gguf(path).fields, ours)
+    write_tokenizer(tmp_path / "m.gguf", metadata(pieces, **fields), ours)
     found = TextTokenizer(ours)
     assert found.encode("the fox") == [1, *oracle.encode("the fox")]
     for text in random_texts(5):
@@ -244,9 +241,7 @@ def test_control_tokens_of_phi3_take_the_white_space_behind(tmp_path: Path) -> N
     kind = {"model_type": "bpe", "remove_extra_whitespaces": False}
     (tmp_path / "tokenizer.model").write_bytes(trained(**kind, control_symbols=["<|user|>"]))
     pieces = read_pieces(tmp_path / "tokenizer.model")
-    fields = {"model": "llama", "tokens": pieces.texts, "scores": pieces.scores}
-    fields |= {"token_type": pieces.kinds, "bos_token_id": 1, "eos_token_id": 2}
-    named = {f"tokenizer.ggml.{name}": value for name, value in fields.items()}
+    named = metadata(pieces)
     for architecture, strips in (("phi3", True), ("llama", False)):
         folder = tmp_path / architecture
         folder.mkdir()
@@ -272,18 +267,9 @@ def test_pieces_with_merges_have_the_numbers_that_gemmas_tokenizer_gives(tmp_pat
     pieces = read_pieces(tmp_path / "tokenizer.model")
     model = piece_document(pieces, Around())["model"]
     oracle = GemmaTokenizer(model["vocab"], [tuple(each) for each in model["merges"]])
-    fields = {
-        "model": "gemma4",
-        "tokens": pieces.texts,
-        "scores": [-1000.0] * len(pieces.texts),
-        "token_type": pieces.kinds,
-        "merges": [" ".join(each) for each in model["merges"]],
-        "add_space_prefix": False,
-        "bos_token_id": 1,
-        "unknown_token_id": 0,
-    }
-    named = {f"tokenizer.ggml.{name}": value for name, value in fields.items()}
-    write_tokenizer(tmp_path / "m.gguf", named, tmp_path)
+    fields = {"model": "gemma4", "scores": [-1000.0] * len(pieces.texts)}
+    fields |= {"merges": [" ".join(each) for each in model["merges"]], "add_space_prefix": False}
+    write_tokenizer(tmp_path / "m.gguf", metadata(pieces, **fields), tmp_path)
     found = TextTokenizer(tmp_path)
     assert found.encode("the fox")[0] == 1
     for text in random_texts(5):

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gguf
 import pytest
 
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.pictures.mmproj.mmproj_file import beside, read_mmproj, tower_file
+from tests.support.gguf_files import add_fields
 from tests.support.gguf_of_pictures import NAME, save_mmproj, save_text
 from tests.support.tiny_pictures import HIDDEN, save_pictured
 
@@ -60,19 +60,9 @@ def test_a_tower_of_another_model_is_told(text: Path, saved: Saved) -> None:
         tower_file([str(text)], 64)
 
 
-def written(*fields: tuple[str, Any]) -> Any:
-    """Return what writes fields of its own."""
-
-    def more(writer: gguf.GGUFWriter) -> None:
-        for key, value in fields:
-            if isinstance(value, bool):
-                writer.add_bool(key, value)
-            elif isinstance(value, int):
-                writer.add_uint32(key, value)
-            else:
-                writer.add_string(key, value)
-
-    return more
+def written(key: str, value: Any) -> Any:
+    """Return what writes a field of its own."""
+    return lambda writer: add_fields(writer, {key: value})
 
 
 @pytest.mark.parametrize(
@@ -81,11 +71,11 @@ def written(*fields: tuple[str, Any]) -> Any:
         ({"projector": "qwen2vl_merger"}, "its family is 'qwen2vl_merger'"),
         ({"projector": "mlp"}, "its family is 'mlp'; of such files idefics3 are read"),
         (
-            {"more": written(("clip.audio.projector_type", "qwen2a"))},
+            {"more": written("clip.audio.projector_type", "qwen2a")},
             "its family is 'qwen2a' and 'idefics3'",
         ),
-        ({"more": written(("clip.use_silu", True))}, "clip.use_silu = True is not supported"),
-        ({"more": written(("clip.vision.window_size", 8))}, "clip.vision.window_size = 8 is not"),
+        ({"more": written("clip.use_silu", True)}, "clip.use_silu = True is not supported"),
+        ({"more": written("clip.vision.window_size", 8)}, "clip.vision.window_size = 8 is not"),
         ({"without": "scale_factor"}, "clip.vision.projector.scale_factor is missing"),
     ],
 )

@@ -16,6 +16,7 @@ from draftwerk.model.checkpoint.recommended import recommended, suppressed
 from draftwerk.model.checkpoint.rope import rotary
 from draftwerk.model.checkpoint.unsupported import Refused
 from draftwerk.speculative.parameters.defaults import SamplingDefaults
+from tests.support.gguf_files import add_fields
 from tests.support.tiny_gguf import described, save_gguf
 
 SIZE, THETA, CONTEXT = 16, 10_000.0, 512
@@ -32,19 +33,9 @@ def config_of(
     **keys: Any,
 ) -> ModelConfig:
     """Return what is read of a file that has these keys, a dot for each two underscores, too."""
-    architecture = family
 
     def add(writer: gguf.GGUFWriter) -> None:
-        for name, value in keys.items():
-            key = f"{architecture}.{name.replace('__', '.')}"
-            if isinstance(value, bool):
-                writer.add_bool(key, value)
-            elif isinstance(value, str):
-                writer.add_string(key, value)
-            elif isinstance(value, float):
-                writer.add_float32(key, value)
-            else:
-                writer.add_uint32(key, value)
+        add_fields(writer, {f"{family}.{key.replace('__', '.')}": keys[key] for key in keys})
         more(writer)
 
     path = save_gguf(tmp_path / "m.gguf", family, "F32", more=add)
