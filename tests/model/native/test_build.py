@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from draftwerk.model.native import build, library
+from draftwerk.model.native import build, library, ready
 from draftwerk.model.native.build import NativeUnavailable, obtain
 from draftwerk.model.native.isa import ISAS
 from draftwerk.model.native.pool import Pool
@@ -144,6 +144,18 @@ def test_a_ready_made_library_needs_no_compiler(
     build.seal(ready)
     assert obtain().path == ready
     assert "ready-made" in obtain().origin
+
+
+def test_a_library_of_the_package_takes_the_place_of_what_older_sources_gave(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, compiler: Path
+) -> None:
+    monkeypatch.setattr(ready, "READY", build.READY)
+    build.READY.mkdir()
+    (build.READY / f"avx2-{'0' * 16}.so").write_text("of older sources")
+    found = build.find_compiler()
+    assert found is not None
+    made = ready.make(found, ISAS["avx2"])
+    assert [*build.READY.iterdir()] == [made] == [obtain().path]
 
 
 @pytest.mark.parametrize("how", ["empty", "cut short", "one bit flipped", "not sealed"])
