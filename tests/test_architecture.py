@@ -139,8 +139,6 @@ TESTED_ELSEWHERE = ROOT / "tests" / "tested_elsewhere.txt"
 """Product files without a test at the mirrored path: the test function that is about each. It, or
 what it uses of its file, names what the product file defines; where it does not, a third word says
 which definition was broken for it to fail. A file that only declares needs no row."""
-ROWS_WITHOUT_FUNCTION_MAX = 2
-"""Rows that name a file of tests alone. They only fall."""
 BY_COMMAND = {
     "cluster/draftwerk_cluster/ray_serve/cluster_commands.py",
     "tools/draftwerk_tools/trials/blend_doctor.py",
@@ -200,8 +198,8 @@ def test_each_product_file_has_a_test_at_its_mirrored_path_or_a_row_that_names_o
 
 def test_rows_name_test_functions_that_name_what_the_file_defines() -> None:
     rows = rows_elsewhere()
-    named = [(file, *test.split("::"), *broken) for file, test, *broken in rows if "::" in test]
-    assert len(rows) - len(named) <= ROWS_WITHOUT_FUNCTION_MAX
+    assert [file for file, test, *_ in rows if "::" not in test] == []
+    named = [(file, *test.split("::"), *broken) for file, test, *broken in rows]
     wrong = [
         (file, function)
         for file, test, function, *broken in named
