@@ -8,22 +8,17 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from msgspec.structs import replace
 
 from draftwerk.speculative.costs.work import StepLoad
-from draftwerk.speculative.rounds import (
-    NO_DRAFT,
-    Decision,
-    Draft,
-    Round,
-    Verdict,
-    chain,
-)
+from draftwerk.speculative.rounds import NO_DRAFT, Decision, Draft, Round, chain
 from draftwerk.speculative.row_parts.feedback import NOTHING_LEARNED, Feedback, TokenTopK
 from draftwerk.speculative.row_parts.step_report import NO_STEP, StepReport
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits
 from draftwerk.speculative.sequence import Sequence, SequenceProgress
 from tests.speculative.scheduling.scheduler_world import World, led, live, story
+from tests.support.rounds import verdict_on
 
 GREEDY = Sampling(temperature=0.0)
 PROMPT = [1, 2, 3, 1, 2, 3, 1, 2]
@@ -141,15 +136,8 @@ def decide(
     world: World, round_: Round, *decisions: Decision, draft: Draft = NO_DRAFT
 ) -> list[SequenceProgress]:
     drafts = tuple(draft if row.samples else NO_DRAFT for row in round_.rows)
-    return world.scheduler.commit(
-        Verdict(
-            round_id=round_.round_id,
-            pipeline_slot=round_.pipeline_slot,
-            decisions=decisions,
-            report=StepReport(device_ms=2.5, load=StepLoad(9, 9)),
-            drafts=drafts,
-        )
-    )
+    report = StepReport(device_ms=2.5, load=StepLoad(9, 9))
+    return world.scheduler.commit(verdict_on(round_, *decisions, report=report, drafts=drafts))
 
 
 def ids(round_: Round) -> list[int]:
@@ -258,17 +246,9 @@ def test_each_lane_carries_its_own_sequences() -> None:
 def test_a_verdict_for_another_round_is_an_error() -> None:
     world = make_world()
     submit(world)
-    round_ = planned(world)
+    other = replace(planned(world), round_id=99)
     with pytest.raises(AssertionError, match="another round"):
-        world.scheduler.commit(
-            Verdict(
-                round_id=99,
-                pipeline_slot=round_.pipeline_slot,
-                decisions=(Decision(tokens=(1,)),),
-                report=StepReport(device_ms=1.0, load=StepLoad(8, 8)),
-                drafts=(NO_DRAFT,),
-            )
-        )
+        decide(world, other, Decision(tokens=(1,)))
 
 
 def test_the_next_round_carries_the_last_ones_cost() -> None:

@@ -3,8 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
-from draftwerk.speculative.rounds import NO_DRAFT, Draft, NewSequence, Proposal, Round, Row
+from draftwerk.speculative.rounds import (
+    NO_DRAFT,
+    Decision,
+    Draft,
+    NewSequence,
+    Proposal,
+    Round,
+    Row,
+    Verdict,
+)
 from draftwerk.speculative.row_parts.row_options import RowOptions
+from draftwerk.speculative.row_parts.step_report import NO_STEP
 from draftwerk.speculative.sampling import Sampling
 
 
@@ -34,3 +44,9 @@ def first_row(prompt: Sequence[int], sampling: Sampling, **named: Any) -> Row:
 def proposed(*rows: Row, drafts: Sequence[Draft] = (), **named: Any) -> Proposal:
     """Return a round of these rows with its drafts, without any if none are said."""
     return Proposal(make_round(*rows, **named), tuple(drafts) or (NO_DRAFT,) * len(rows))
+
+
+def verdict_on(round_: Round, *decisions: Decision, **named: Any) -> Verdict:
+    """Return a target's verdict on a round, without drafts if none are said."""
+    usual: dict[str, Any] = {"report": NO_STEP, "drafts": (NO_DRAFT,) * len(round_.rows)}
+    return Verdict(round_.round_id, round_.pipeline_slot, decisions, **usual | named)

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from draftwerk.speculative.request import EncodedRequest, Options
 from draftwerk.speculative.requests.pooling import PoolingOutput, PoolingParams
-from draftwerk.speculative.rounds import NO_DRAFT, Decision, Row, Verdict
+from draftwerk.speculative.rounds import Decision, Row
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 from draftwerk.speculative.row_parts.decision_options import DecisionOptions
 from draftwerk.speculative.row_parts.state_sums import LONG
-from draftwerk.speculative.row_parts.step_report import NO_STEP
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import Scheduler
 from draftwerk.speculative.sequence import Sequence
-from tests.speculative.options.test_scored_prompt import world
+from tests.speculative.options.test_scored_prompt import served, world
+from tests.support.rounds import verdict_on
 
 READINGS = (
     PoolingParams("mean"),
@@ -52,19 +52,10 @@ def decided(row: Row) -> Decision:
 
 def run(scheduler: Scheduler, sequences: list[Sequence]) -> dict[str, PoolingOutput]:
     found: dict[str, PoolingOutput] = {}
-    for sequence in sequences:
-        scheduler.submit(sequence)
-    while (round_ := scheduler.plan()) is not None:
-        decisions = tuple(map(decided, round_.rows))
-        drafts = (NO_DRAFT,) * len(round_.rows)
-        verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, NO_STEP, drafts)
-        for each in scheduler.commit(verdict):
-            if each.further.pooling_output is not None:
-                assert each.finish_reason == "stop"
-                found[each.sequence.request.request_id] = each.further.pooling_output
-        scheduler.check()
-    assert scheduler.idle
-    assert not scheduler.pool.used
+    for each in served(scheduler, sequences, decided):
+        if each.further.pooling_output is not None:
+            assert each.finish_reason == "stop"
+            found[each.sequence.request.request_id] = each.further.pooling_output
     return found
 
 
@@ -117,9 +108,7 @@ def test_what_was_added_before_a_preemption_is_not_added_again() -> None:
     scheduler.submit(sequence)
     round_ = scheduler.plan()
     assert round_ is not None
-    decisions = tuple(map(decided, round_.rows))
-    verdict = Verdict(round_.round_id, 0, decisions, NO_STEP, (NO_DRAFT,))
-    assert scheduler.commit(verdict) == []
+    assert scheduler.commit(verdict_on(round_, *map(decided, round_.rows))) == []
     scheduler.running_set.preempt(sequence)
     sequence.forget()
     assert run(scheduler, []) == {"r": wanted(PoolingParams("mean"), 20)}

@@ -1,6 +1,7 @@
 """Prompts whose log-probabilities are asked for: each token is reported once, in order, whatever
 is cached, cut into chunks or preempted."""
 
+from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
@@ -13,14 +14,14 @@ from draftwerk.cache.tables import BlockNamer
 from draftwerk.speculative.costs.step_cost import StepCost
 from draftwerk.speculative.options.all_options import extensions
 from draftwerk.speculative.request import EncodedRequest, Options
-from draftwerk.speculative.rounds import NO_DRAFT, Decision, Row, Verdict
+from draftwerk.speculative.rounds import Decision, Row
 from draftwerk.speculative.row_parts.chosen_logprob import ChosenLogprob
 from draftwerk.speculative.row_parts.decision_options import DecisionOptions
-from draftwerk.speculative.row_parts.step_report import NO_STEP
 from draftwerk.speculative.running_set import SequenceFactory
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits, Scheduler
-from draftwerk.speculative.sequence import Sequence
+from draftwerk.speculative.sequence import Sequence, SequenceProgress
+from tests.support.rounds import verdict_on
 
 SIZE = 4
 
@@ -48,22 +49,27 @@ def decided(row: Row) -> Decision:
     )
 
 
-def run(scheduler: Scheduler, sequences: list[Sequence]) -> dict[str, list[tuple[int, float]]]:
-    """Serve all; returns the tokens that were reported of each request, with their positions."""
-    found: dict[str, list[tuple[int, float]]] = {each.request.request_id: [] for each in sequences}
+def served(
+    scheduler: Scheduler, sequences: list[Sequence], decided: Callable[[Row], Decision]
+) -> Iterator[SequenceProgress]:
+    """Serve all; yields what clients are told."""
     for sequence in sequences:
         scheduler.submit(sequence)
     while (round_ := scheduler.plan()) is not None:
-        decisions = tuple(map(decided, round_.rows))
-        drafts = (NO_DRAFT,) * len(round_.rows)
-        verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, NO_STEP, drafts)
-        for each in scheduler.commit(verdict):
-            if each.further.scored is not None:
-                pairs = zip(each.further.scored.tokens, each.further.scored.logprobs, strict=True)
-                said = [(token, one.logprob) for token, one in pairs]
-                found[each.sequence.request.request_id] += said
+        yield from scheduler.commit(verdict_on(round_, *map(decided, round_.rows)))
         scheduler.check()
     assert scheduler.idle
+    assert not scheduler.pool.used
+
+
+def run(scheduler: Scheduler, sequences: list[Sequence]) -> dict[str, list[tuple[int, float]]]:
+    """Serve all; returns the tokens that were reported of each request, with their positions."""
+    found: dict[str, list[tuple[int, float]]] = {each.request.request_id: [] for each in sequences}
+    for each in served(scheduler, sequences, decided):
+        if each.further.scored is not None:
+            pairs = zip(each.further.scored.tokens, each.further.scored.logprobs, strict=True)
+            said = [(token, one.logprob) for token, one in pairs]
+            found[each.sequence.request.request_id] += said
     return found
 
 

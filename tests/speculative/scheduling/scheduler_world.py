@@ -12,6 +12,8 @@ from functools import partial
 from math import inf
 from random import Random
 
+from msgspec.structs import replace
+
 from draftwerk.cache.blocks import BlockPool
 from draftwerk.cache.kinds.recurrent_states import StateRules
 from draftwerk.cache.memory import CachePools
@@ -177,12 +179,7 @@ class World(RoundWorld):
         """Return a new sequence, and keep its expected outcome."""
         if draft_max is None:
             draft_max = min(4, self.limits.draft_max)
-        sampling = Sampling(
-            **{
-                **{name: getattr(sampling, name) for name in Sampling.__struct_fields__},
-                "branch": choice,
-            }
-        )
+        sampling = replace(sampling, branch=choice)
         sequence = Sequence(
             sequence_id=len(self.wanteds) + 1,
             request=SequenceRequest(
@@ -196,10 +193,7 @@ class World(RoundWorld):
             ),
             tokens=list(prompt),
             memory=self.scheduler.pools.memory(self.namer, space, len(prompt)),
-            times=Deadlines(
-                arrived_s=self.now_s,
-                slo=self.limits.slo,
-            ),
+            times=Deadlines(arrived_s=self.now_s, slo=self.limits.slo),
         )
         want = plain_text(prompt, sampling, tokens_max)
         reason = "stop" if want[-1] in sampling.stop_token_ids else "length"
@@ -283,13 +277,7 @@ class World(RoundWorld):
             decisions[number] = Decision(error="out of luck")
             failed = round_.rows[number].sequence_id
             self.counters["errors"] += self.wanteds[failed].ending == ""
-        verdict = Verdict(
-            round_id=verdict.round_id,
-            pipeline_slot=verdict.pipeline_slot,
-            decisions=tuple(decisions),
-            report=verdict.report,
-            drafts=drafts,
-        )
+        verdict = replace(verdict, decisions=tuple(decisions), drafts=drafts)
         before = {
             row.sequence_id: bool(self.wanteds[row.sequence_id].ending) for row in round_.rows
         }

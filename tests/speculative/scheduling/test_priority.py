@@ -5,27 +5,18 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.rounds import NO_DRAFT, Decision, Round, Verdict
-from draftwerk.speculative.row_parts.step_report import StepReport
+from draftwerk.speculative.rounds import Decision, Round
 from draftwerk.speculative.running_set import AGING_ROUNDS
 from draftwerk.speculative.sequence import Sequence
 from tests.speculative.scheduling.scheduler_world import World
 from tests.speculative.test_scheduler import ids, make_world, planned, submit
+from tests.support.rounds import verdict_on
 
 
 def decided(world: World, round_: Round, token: int = 9) -> None:
     """Commit a round: every row that samples gets one token."""
-    world.scheduler.commit(
-        Verdict(
-            round_id=round_.round_id,
-            pipeline_slot=round_.pipeline_slot,
-            decisions=tuple(
-                Decision(tokens=(token,) if row.samples else ()) for row in round_.rows
-            ),
-            report=StepReport(),
-            drafts=(NO_DRAFT,) * len(round_.rows),
-        )
-    )
+    decisions = [Decision(tokens=(token,) if row.samples else ()) for row in round_.rows]
+    world.scheduler.commit(verdict_on(round_, *decisions))
 
 
 def waiting(world: World) -> list[Sequence]:

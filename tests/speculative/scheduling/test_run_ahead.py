@@ -5,18 +5,24 @@ from random import Random
 import msgspec
 
 from draftwerk.actors.tier_two.slots_in_flight import blocks_in_flight, states_in_flight
-from draftwerk.speculative.rounds import NO_DRAFT, Decision, Round, Verdict
-from draftwerk.speculative.row_parts.step_report import StepReport
+from draftwerk.speculative.rounds import Decision, Round
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits
 from tests.speculative.scheduling.scheduler_world import World
 from tests.speculative.test_scheduler import submit
+from tests.support.rounds import verdict_on
 
 AHEAD = RoundLimits(pipeline_depth=2, run_ahead=True, rows_max=4, tokens_max=24, draft_max=4)
 
 
-def ahead(block_count: int = 40) -> World:
-    return World(Random(1), block_count=block_count, block_size=4, limits=AHEAD)
+def ahead(block_count: int = 40, state_slots: int = 0, **limits: int) -> World:
+    return World(
+        Random(1),
+        block_count=block_count,
+        block_size=4,
+        limits=msgspec.structs.replace(AHEAD, **limits),
+        state_slots=state_slots,
+    )
 
 
 def plan(world: World) -> Round:
@@ -28,10 +34,8 @@ def plan(world: World) -> Round:
 
 def answer(world: World, round_: Round, *texts: tuple[int, ...]) -> list[int]:
     """Commit a round with these tokens for its rows; returns the ids that made progress."""
-    decisions = tuple(Decision(tokens=text) for text in texts)
-    drafts = (NO_DRAFT,) * len(texts)
-    verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, StepReport(), drafts)
-    updates = world.scheduler.commit(verdict)
+    decisions = [Decision(tokens=text) for text in texts]
+    updates = world.scheduler.commit(verdict_on(round_, *decisions))
     world.scheduler.check()
     return [update.sequence.sequence_id for update in updates]
 
@@ -65,8 +69,7 @@ def test_the_rest_of_a_prompt_follows_its_beginning_at_once() -> None:
 
 
 def test_nothing_is_planned_behind_a_long_round_so_that_newcomers_wait_for_one() -> None:
-    limits = msgspec.structs.replace(AHEAD, tokens_max=128)
-    world = World(Random(1), block_count=80, block_size=4, limits=limits)
+    world = ahead(80, tokens_max=128)
     submit(world, [1 + n % 9 for n in range(26)], tokens_max=2)
     world.scheduler.submit(
         world.sequence("long", 0, [1 + n % 7 for n in range(90)], Sampling(), tokens_max=2)
@@ -118,7 +121,7 @@ def test_blocks_of_an_ended_row_are_not_free_for_loads_until_it_is_answered() ->
 
 
 def test_so_it_is_with_slots_of_states() -> None:
-    world = World(Random(1), block_count=40, block_size=4, limits=AHEAD, state_slots=9)
+    world = ahead(state_slots=9)
     one = submit(world, [1, 2, 3, 4, 5], tokens_max=9)
     first, second = plan(world), plan(world)
     world.scheduler.cancel(one.request.request_id)
@@ -140,8 +143,7 @@ def test_where_the_longest_outcome_does_not_fit_the_next_round_waits() -> None:
 
 
 def test_an_urgent_request_preempts_rows_that_would_run_ahead() -> None:
-    limits = msgspec.structs.replace(AHEAD, rows_max=1)
-    world = World(Random(1), block_count=40, block_size=4, limits=limits)
+    world = ahead(rows_max=1)
     low = submit(world, [1, 2, 3], tokens_max=20, priority=1)
     under_way = [plan(world)]
     urgent = submit(world, [9] * 3, tokens_max=2, priority=-1)

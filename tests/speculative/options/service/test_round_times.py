@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.service.round_times import RoundTimes
-from draftwerk.speculative.rounds import NO_DRAFT, Decision, Verdict
+from draftwerk.speculative.rounds import Decision
 from draftwerk.speculative.row_parts.step_report import StepReport
 from tests.speculative.options.service.test_slo_times import submit, world_of
 from tests.speculative.scheduling.scheduler_world import World
+from tests.support.rounds import verdict_on
 
 
 def test_a_step_has_the_time_that_lies_not_between_two() -> None:
@@ -76,11 +77,9 @@ def committed(world: World, begun_s: float, ended_s: float, device_ms: float) ->
     """Plan a round, and commit it later."""
     round_ = world.scheduler.plan(begun_s)
     assert round_ is not None
-    decisions = tuple(Decision(tokens=(9,) if row.samples else ()) for row in round_.rows)
+    decisions = [Decision(tokens=(9,) if row.samples else ()) for row in round_.rows]
     report = StepReport(load=StepLoad(1, 1), device_ms=device_ms)
-    drafts = (NO_DRAFT,) * len(round_.rows)
-    verdict = Verdict(round_.round_id, round_.pipeline_slot, decisions, report, drafts)
-    world.scheduler.commit(verdict, ended_s)
+    world.scheduler.commit(verdict_on(round_, *decisions, report=report), ended_s)
 
 
 def test_what_lies_between_rounds_is_learnt_and_idle_time_is_not() -> None:
