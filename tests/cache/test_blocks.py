@@ -70,14 +70,6 @@ def test_the_least_recently_used_block_goes_first(pool: BlockPool) -> None:
     assert order == [b"b", b"c", b"d", b"a"]
 
 
-def test_a_taken_block_has_lost_its_old_name(pool: BlockPool) -> None:
-    for name in (b"a", b"b", b"c", b"d"):
-        block = cache_block(pool, name)
-        assert pool.find(name) == block
-    pool.take(4)
-    assert [pool.find(name) for name in (b"a", b"b", b"c", b"d")] == [None] * 4
-
-
 def test_the_first_block_of_a_name_keeps_it(pool: BlockPool) -> None:
     first, second = pool.take(2) or []
     pool.name(first, b"name")

@@ -11,7 +11,6 @@ import pytest
 
 from draftwerk.speculative.rounds import Draft
 from draftwerk.speculative.sampling import Sampling, choose
-from draftwerk.speculative.sources.tree import DraftTree
 from tests.speculative.sources.trees import grown
 
 VOCAB = 3
@@ -133,9 +132,3 @@ def test_a_draft_is_accepted_as_often_as_shared_noise_allows() -> None:
     expected = sum(1 / ratio for ratio in ratios)
     assert (1 - distance) / (1 + distance) < expected <= 1 - distance
     assert agreed / count == pytest.approx(expected, abs=0.03)
-
-
-def test_a_tree_never_drafts_a_token_twice_below_one_node() -> None:
-    tree = grown(random.Random(0), 40, VOCAB)
-    assert isinstance(tree, DraftTree)
-    tree.check()

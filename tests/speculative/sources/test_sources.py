@@ -64,15 +64,8 @@ def test_ngram_takes_the_newest_of_equal_matches() -> None:
 
 
 def test_ngram_unrolls_a_loop() -> None:
-    assert proposed(NgramSource(NGRAM, known([1, 2, 1, 2])), 7).tokens == [
-        1,
-        2,
-        1,
-        2,
-        1,
-        2,
-        1,
-    ]
+    tree = proposed(NgramSource(NGRAM, known([1, 2, 1, 2])), 7)
+    assert tree.tokens == [1, 2, 1, 2, 1, 2, 1]
 
 
 def test_suffix_makes_a_tree_of_places_that_disagree() -> None:
@@ -92,10 +85,7 @@ def test_suffix_offers_the_second_longest_matches_too() -> None:
 def test_ngram_and_suffix_draft_only_what_the_text_has(tokens: list[int], depth_max: int) -> None:
     text = known(tokens)
     pairs = {*pairwise(tokens)}
-    for source in (
-        NgramSource(NGRAM, text),
-        SuffixSource(SUFFIX, text, GREEDY),
-    ):
+    for source in (NgramSource(NGRAM, text), SuffixSource(SUFFIX, text, GREEDY)):
         for path in paths(proposed(source, depth_max)):
             assert len(path) <= depth_max
             whole = [*tokens[-1:], *path]
@@ -203,9 +193,7 @@ def test_a_confirmed_place_is_surer_than_a_guessed_one() -> None:
 
 def test_a_reopened_sequence_finds_its_place_in_the_prediction() -> None:
     output = PREDICTION[:10]
-    source = PredictionSource(
-        NUMBERS["prediction"], known([500, *output]), tuple(PREDICTION), len(output)
-    )
+    source = PredictionSource(PREDICTED, known([500, *output]), tuple(PREDICTION), len(output))
     assert paths(proposed(source, 3)) == {(110, 111, 112)}
 
 

@@ -72,16 +72,6 @@ def test_the_search_is_the_naive_one(seed: int, sharpness: float, rules: BeamRul
     assert [each.score for each in found] == pytest.approx([score for _, score in wanted])
 
 
-def test_a_beam_of_one_is_greedy_until_a_stop() -> None:
-    distribution = random_distribution(3, 4.0)
-    rules = BeamRules(width=1, tokens_max=8, early_stopping=True)
-    tokens: list[int] = []
-    while len(tokens) < 8:
-        row = distribution(tokens)
-        tokens.append(max(range(VOCAB), key=row.__getitem__))
-    assert search(distribution, rules).finished[0].tokens == tuple(tokens)
-
-
 def test_equal_scores_go_by_hypothesis_and_then_by_token() -> None:
     beams = Beams(BeamRules(width=2, tokens_max=9))
     beams.step([((4, -1.0), (5, -1.0), (6, -1.0))])
