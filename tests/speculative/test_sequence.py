@@ -77,23 +77,23 @@ def test_a_sequence_without_speculation_has_no_room_for_drafts() -> None:
     assert sequence([1], 1, draft_max=0).draft_room() == 0
 
 
-def test_tokens_are_appended_to_the_end() -> None:
-    one = sequence([1], 1)
-    assert one.extend((5, 6)) == (2, "")
-    assert one.extend(()) == (0, "")
-    assert one.tokens == [1, 5, 6]
-
-
-def test_a_stop_token_is_the_last() -> None:
-    one = sequence([1], 1)
-    assert one.extend((5, 0, 6)) == (2, "stop")
-    assert one.tokens == [1, 5, 0]
-
-
-def test_the_limit_is_kept_whatever_was_decided() -> None:
-    one = sequence([1], 1, tokens_max=2)
-    assert one.extend((5, 6, 7)) == (2, "length")
-    assert one.tokens == [1, 5, 6]
+@pytest.mark.parametrize(
+    ("decided", "count", "reason"),
+    [
+        ((), 0, ""),
+        ((5, 6), 2, ""),
+        ((5, 0, 6), 2, "stop"),
+        ((5, 6, 7, 8), 3, "length"),
+        ((5, 6, 0), 3, "stop"),
+    ],
+    ids=["nothing", "some", "a stop token is the last", "the limit is kept", "a stop at the limit"],
+)
+def test_a_text_takes_what_was_decided_to_its_end(
+    decided: tuple[int, ...], count: int, reason: str
+) -> None:
+    one = sequence([1], 1, tokens_max=3)
+    assert one.extend(decided) == (count, reason)
+    assert one.tokens == [1, *decided[:count]]
 
 
 @pytest.mark.parametrize("written", [(), (5, 6)])
@@ -101,10 +101,6 @@ def test_where_nothing_is_to_be_generated_nothing_is(written: tuple[int, ...]) -
     one = sequence([1, *written], 1, tokens_max=len(written), written_count=len(written))
     assert one.extend((7,)) == (0, "length")
     assert one.tokens == [1, *written]
-
-
-def test_a_stop_token_at_the_limit_is_a_stop() -> None:
-    assert sequence([1], 1, tokens_max=2).extend((5, 0)) == (2, "stop")
 
 
 def test_a_stop_token_in_the_prompt_stops_nothing() -> None:
