@@ -32,11 +32,15 @@ def text(world: World, generated: int, tokens_max: int, sampling: Sampling = END
     return sequence
 
 
+def lengths_of(ended: list[int]) -> TextLengths:
+    lengths = TextLengths()
+    for length in ended:
+        lengths.learn(length)
+    return lengths
+
+
 def test_what_is_left_follows_the_texts_that_were_longer() -> None:
-    world, lengths = make_world(), TextLengths()
-    for _ in range(1000):
-        lengths.learn(100)
-        lengths.learn(1000)
+    world, lengths = make_world(), lengths_of([100, 1000] * 1000)
     assert lengths.left(text(world, 0, 10_000)) == pytest.approx(550, rel=0.03)
     assert lengths.left(text(world, 200, 10_000)) == pytest.approx(800, rel=0.03)
 
@@ -71,9 +75,7 @@ def test_a_kind_is_who_asks_how_it_begins_what_rules_and_the_limit() -> None:
 
 
 def test_a_text_that_only_its_limit_ends_has_all_of_it_left() -> None:
-    world, lengths = make_world(), TextLengths()
-    for _ in range(100):
-        lengths.learn(5)
+    world, lengths = make_world(), lengths_of([5] * 100)
     endless = Sampling(temperature=0.0)
     assert lengths.left(text(world, 10, 500, endless)) == 490
     assert lengths.left(text(world, 0, 7)) <= 7, "no text is longer than its limit"
@@ -83,9 +85,7 @@ def test_a_text_that_only_its_limit_ends_has_all_of_it_left() -> None:
 def test_something_is_left_and_no_more_than_the_limit(
     ended: list[int], generated: int, room: int
 ) -> None:
-    lengths = TextLengths()
-    for length in ended:
-        lengths.learn(length)
+    lengths = lengths_of(ended)
     lengths.check()
     assert 1 <= lengths.left(text(make_world(), generated, generated + room)) <= room
 
@@ -113,32 +113,27 @@ def test_the_peak_is_that_of_all_texts_growing_together(
     assert abs(expected_peak(others + held, 4, texts) - exact) <= rows / 2 + 1
 
 
-def lengths_of(*ended: int) -> TextLengths:
-    lengths = TextLengths()
-    for length in ended:
-        lengths.learn(length)
-    return lengths
-
-
-def test_a_sequence_waits_where_all_would_not_fit_to_their_ends() -> None:
-    world = make_world(block_count=10)  # of four tokens
-    world.service.lengths = lengths_of(*[24] * 200)
+def two_in_a_small_pool() -> tuple[World, Sequence, Sequence]:
+    """Return a world of ten blocks of four tokens, and two texts that need eight blocks each."""
+    world = make_world(block_count=10)
+    world.service.lengths = lengths_of([24] * 200)
     first, second = (submit(world, [n] * 8, tokens_max=24) for n in (1, 2))
     for one in (first, second):
         one.request = replace(one.request, sampling=ENDING)
+    return world, first, second
+
+
+def test_a_sequence_waits_where_all_would_not_fit_to_their_ends() -> None:
+    world, first, _ = two_in_a_small_pool()
     round_ = planned(world)
-    assert ids(round_) == [first.sequence_id], "two of eight blocks each do not fit into ten"
+    assert ids(round_) == [first.sequence_id]
     decided(world, round_)
     assert ids(planned(world)) == [first.sequence_id]
     assert world.scheduler.stats.preemptions == 0
 
 
 def test_a_sequence_enters_once_the_others_are_near_their_ends() -> None:
-    world = make_world(block_count=10)
-    world.service.lengths = lengths_of(*[24] * 200)
-    first, second = (submit(world, [n] * 8, tokens_max=24) for n in (1, 2))
-    for one in (first, second):
-        one.request = replace(one.request, sampling=ENDING)
+    world, first, second = two_in_a_small_pool()
     for _ in range(22):
         round_ = planned(world)
         if second.sequence_id in ids(round_):
@@ -150,7 +145,7 @@ def test_a_sequence_enters_once_the_others_are_near_their_ends() -> None:
 
 def test_where_nothing_runs_the_first_enters_whatever_is_expected() -> None:
     world = make_world(block_count=2)
-    world.service.lengths = lengths_of(*[4000] * 200)
+    world.service.lengths = lengths_of([4000] * 200)
     alone = submit(world, [1] * 4, tokens_max=12)
     assert ids(planned(world)) == [alone.sequence_id]
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from draftwerk.speculative.costs.context_cost import ContextCost
 from draftwerk.speculative.costs.work import NO_LOAD
-from draftwerk.speculative.options.service.lengths import TextLengths
 from draftwerk.speculative.options.service.prompt_shares import UnreadPrompt
 from draftwerk.speculative.options.service.slo_times import (
     SLACK_ROUNDS,
@@ -26,6 +25,7 @@ from draftwerk.speculative.running_set import AGING_ROUNDS
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.sequence import Sequence
 from tests.speculative.costs.test_step_cost import ROOFLINE
+from tests.speculative.options.service.test_lengths import lengths_of
 from tests.speculative.scheduling.scheduler_world import World, led
 from tests.speculative.scheduling.test_priority import decided, waiting
 from tests.speculative.test_scheduler import GREEDY, ids, make_world, planned
@@ -265,9 +265,7 @@ def test_who_is_late_delays_nobody() -> None:
 
 def test_a_request_waits_for_a_row() -> None:
     world = world_of(rows_max=2)
-    lengths = TextLengths()
-    for _ in range(300):
-        lengths.learn(8)
+    lengths = lengths_of([8] * 300)
     running = [world.sequence("r", 0, [1], GREEDY, 50) for _ in range(2)]
     for one in running:
         ends = Sampling(temperature=0.0, stop_token_ids=(3,))
