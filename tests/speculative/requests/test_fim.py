@@ -11,11 +11,10 @@ from draftwerk.speculative.requests.fim import (
     FimTokens,
     fim_tokens,
 )
-from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance
 from draftwerk.speculative.sources.ngram import NgramSource
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX, SequenceText
-from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
-from draftwerk.speculative.sources.tree import DraftTree
+from draftwerk.speculative.sources.registry import NUMBERS
+from tests.speculative.sources.trees import proposed_by
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -88,10 +87,9 @@ def accepted(behind: str) -> float:
     right = at = 0
     while at < len(wanted):
         text.occurrences.index(INDEX_MAX)
-        tree = DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance())
-        source.propose(tree, 8)
+        drafted = proposed_by(source, 8).tokens
         count = 0
-        while count < len(tree.tokens) and tree.tokens[count] == wanted[at + count]:
+        while count < len(drafted) and drafted[count] == wanted[at + count]:
             count += 1
         right += count
         step = wanted[at : at + count + 1]

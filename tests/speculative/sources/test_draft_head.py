@@ -2,16 +2,13 @@
 
 from draftwerk.speculative.row_parts.feedback import HeadNode
 from draftwerk.speculative.sampling import Sampling
-from draftwerk.speculative.sources.acceptance import (
-    AcceptanceStats,
-    SequenceAcceptance,
-    source_of,
-)
+from draftwerk.speculative.sources.acceptance import source_of
 from draftwerk.speculative.sources.draft_head import WIDTHS, HeadSource
 from draftwerk.speculative.sources.ngram_index import SequenceText
-from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
+from draftwerk.speculative.sources.registry import NUMBERS
 from draftwerk.speculative.sources.sequence_noise import GREEDY, SequenceNoise
 from draftwerk.speculative.sources.tree import DraftTree
+from tests.speculative.sources.trees import proposed_by
 
 HEAD_TREE = (
     HeadNode(-1, 9, (4, 5, 6), (1, 20, 60)),
@@ -24,14 +21,9 @@ HEAD_TREE = (
 def proposed(
     head_tree: tuple[HeadNode, ...], depth_max: int = 8, key: SequenceNoise = GREEDY
 ) -> DraftTree:
-    source, tree = (
-        HeadSource(NUMBERS["head"], SequenceText([3, 9]), key),
-        DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance()),
-    )
+    source = HeadSource(NUMBERS["head"], SequenceText([3, 9]), key)
     source.head_tree = head_tree
-    source.propose(tree, depth_max)
-    tree.check()
-    return tree
+    return proposed_by(source, depth_max)
 
 
 def paths(tree: DraftTree) -> set[tuple[int, ...]]:

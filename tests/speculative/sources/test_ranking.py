@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance
 from draftwerk.speculative.sources.ranking import BANDS, GREEDY_BANDS, SAMPLED_BANDS, Ranking
-from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
-from draftwerk.speculative.sources.tree import DraftTree
+from draftwerk.speculative.sources.registry import NUMBERS
+from tests.speculative.sources.trees import empty
 
 
 class Order:
@@ -25,7 +24,7 @@ class Order:
 @pytest.mark.parametrize("sampled", [False, True])
 def test_the_best_are_added_below_their_node_and_no_more(sampled: bool) -> None:
     noise: Any = Order(sampled)
-    tree = DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance())
+    tree = empty()
     added = Ranking(NUMBERS["recycle"], noise).add(tree, -1, 5, (7, 8, 9), (40, 2, 9), 2)
     assert [token for _, token in added] == [8, 9]
     assert [tree.tokens[node] for node, _ in added] == [8, 9]

@@ -8,12 +8,7 @@ import pytest
 from draftwerk.speculative.rounds import NewSequence
 from draftwerk.speculative.row_parts.feedback import NOTHING_LEARNED, Feedback, HeadNode, TokenTopK
 from draftwerk.speculative.sampling import Grammar, Sampling
-from draftwerk.speculative.sources.acceptance import (
-    BUCKETS,
-    AcceptanceStats,
-    SequenceAcceptance,
-    kind,
-)
+from draftwerk.speculative.sources.acceptance import BUCKETS, AcceptanceStats, kind
 from draftwerk.speculative.sources.ngram_index import INDEX_MAX, SequenceText
 from draftwerk.speculative.sources.registry import (
     NUMBERS,
@@ -29,6 +24,7 @@ from draftwerk.speculative.sources.registry import (
 from draftwerk.speculative.sources.sequence_noise import SequenceNoise
 from draftwerk.speculative.sources.store import Memory
 from draftwerk.speculative.sources.tree import DraftTree
+from tests.speculative.sources.trees import proposed_by
 from tests.support.rounds import make_row
 
 TOKENS = (1, 2, 3, 4, 5, 6, 1, 2, 3)
@@ -68,8 +64,7 @@ def test_what_a_row_makes_drafts_under_its_name(spec: SourceSpec) -> None:
     source = spec.make(inputs()._replace(number=NUMBERS[spec.name]))
     assert source is not None
     source.read(ROW)
-    tree = DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance())
-    source.propose(tree, 4)
+    tree = proposed_by(source, 4)
     draft = tree.draft(list(range(len(tree.tokens))))
     assert draft.tokens[0] == 4
     assert set(draft.sources) == {spec.name}
@@ -85,8 +80,7 @@ def test_feedback_is_good_for_one_row(spec: SourceSpec) -> None:
     for each, rows in ((source, (ROW, empty)), (fresh, (empty,))):
         for row in rows:
             each.read(row)
-        trees.append(DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance()))
-        each.propose(trees[-1], 4)
+        trees.append(proposed_by(each, 4))
     assert trees[0].tokens == trees[1].tokens
 
 

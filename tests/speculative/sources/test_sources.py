@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from draftwerk.speculative.row_parts.feedback import LOSS_NATS, TokenTopK
 from draftwerk.speculative.sampling import Sampling, choose
 from draftwerk.speculative.sources import recycle
-from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance
 from draftwerk.speculative.sources.ngram import NgramSource
 from draftwerk.speculative.sources.ngram_index import SequenceText
 from draftwerk.speculative.sources.prediction import PredictionSource
 from draftwerk.speculative.sources.recycle import RANKS, WIDTHS, RecycleSource, Successors
-from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
+from draftwerk.speculative.sources.registry import NUMBERS
 from draftwerk.speculative.sources.sequence_noise import GREEDY, SequenceNoise, gumbels
 from draftwerk.speculative.sources.suffix import SuffixSource
-from draftwerk.speculative.sources.tree import DraftSource, DraftTree
+from draftwerk.speculative.sources.tree import DraftTree
+from tests.speculative.sources.trees import proposed_by
 
 NGRAM, SUFFIX, RECYCLE, PREDICTED = (
     NUMBERS[name] for name in ("ngram", "suffix", "recycle", "prediction")
@@ -29,13 +29,6 @@ def known(tokens: list[int]) -> SequenceText:
     text = SequenceText(tokens)
     text.occurrences.index(len(tokens))
     return text
-
-
-def proposed(source: DraftSource, depth_max: int) -> DraftTree:
-    tree = DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance())
-    source.propose(tree, depth_max)
-    tree.check()
-    return tree
 
 
 def entry(token: int, *best: int) -> TokenTopK:
@@ -56,21 +49,21 @@ def paths(tree: DraftTree) -> set[tuple[int, ...]]:
 
 def test_ngram_copies_what_followed_the_longest_match() -> None:
     text = known([1, 2, 3, 7, 7, 9, 2, 3, 5, 5, 1, 2, 3])
-    assert proposed(NgramSource(NGRAM, text), 3).tokens == [7, 7, 9]
+    assert proposed_by(NgramSource(NGRAM, text), 3).tokens == [7, 7, 9]
 
 
 def test_ngram_takes_the_newest_of_equal_matches() -> None:
-    assert proposed(NgramSource(NGRAM, known([2, 3, 7, 2, 3, 8, 2, 3])), 1).tokens == [8]
+    assert proposed_by(NgramSource(NGRAM, known([2, 3, 7, 2, 3, 8, 2, 3])), 1).tokens == [8]
 
 
 def test_ngram_unrolls_a_loop() -> None:
-    tree = proposed(NgramSource(NGRAM, known([1, 2, 1, 2])), 7)
+    tree = proposed_by(NgramSource(NGRAM, known([1, 2, 1, 2])), 7)
     assert tree.tokens == [1, 2, 1, 2, 1, 2, 1]
 
 
 def test_suffix_makes_a_tree_of_places_that_disagree() -> None:
     text = known([2, 3, 7, 1, 2, 3, 8, 1, 2, 3, 7, 4, 2, 3])
-    tree = proposed(SuffixSource(SUFFIX, text, GREEDY), 2)
+    tree = proposed_by(SuffixSource(SUFFIX, text, GREEDY), 2)
     assert paths(tree) == {(7, 4), (7, 1), (8, 1)}
     chances = dict(zip(tree.tokens, tree.chances(), strict=True))
     assert chances[7] > chances[8], "two voters against one"
@@ -78,7 +71,7 @@ def test_suffix_makes_a_tree_of_places_that_disagree() -> None:
 
 def test_suffix_offers_the_second_longest_matches_too() -> None:
     text = known([1, 2, 3, 7, 9, 2, 3, 8, 1, 2, 3])
-    assert {path[0] for path in paths(proposed(SuffixSource(SUFFIX, text, GREEDY), 1))} == {7, 8}
+    assert {path[0] for path in paths(proposed_by(SuffixSource(SUFFIX, text, GREEDY), 1))} == {7, 8}
 
 
 @given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 20))
@@ -86,7 +79,7 @@ def test_ngram_and_suffix_draft_only_what_the_text_has(tokens: list[int], depth_
     text = known(tokens)
     pairs = {*pairwise(tokens)}
     for source in (NgramSource(NGRAM, text), SuffixSource(SUFFIX, text, GREEDY)):
-        for path in paths(proposed(source, depth_max)):
+        for path in paths(proposed_by(source, depth_max)):
             assert len(path) <= depth_max
             whole = [*tokens[-1:], *path]
             assert {*pairwise(whole)} <= pairs
@@ -98,7 +91,7 @@ def test_ngram_and_suffix_draft_only_what_the_text_has(tokens: list[int], depth_
 def test_recycling_grows_a_tree_of_successors() -> None:
     successors = Successors()
     successors.learn([entry(1, 2, 3), entry(2, 4), entry(3, 5), entry(4, 6)])
-    tree = proposed(RecycleSource(RECYCLE, known([9, 1]), successors, GREEDY), 3)
+    tree = proposed_by(RecycleSource(RECYCLE, known([9, 1]), successors, GREEDY), 3)
     assert paths(tree) == {(2, 4, 6), (3, 5)}
 
 
@@ -106,7 +99,7 @@ def test_recycling_keeps_the_latest_and_a_bounded_number() -> None:
     successors = Successors()
     successors.learn([entry(1, 2, 3)])
     successors.learn([entry(1, *range(100, 140))])
-    tree = proposed(RecycleSource(RECYCLE, known([1]), successors, GREEDY), 1)
+    tree = proposed_by(RecycleSource(RECYCLE, known([1]), successors, GREEDY), 1)
     assert tree.tokens == list(range(100, 100 + WIDTHS[0]))
     successors.check()
 
@@ -117,7 +110,7 @@ def test_recycling_drafts_first_what_the_noise_favours() -> None:
     successors = Successors()
     candidates = range(100, 100 + RANKS)
     successors.learn([TokenTopK(1, tuple(candidates), (44,) * RANKS)])
-    tree = proposed(
+    tree = proposed_by(
         RecycleSource(RECYCLE, known([8, 8, 1]), successors, SequenceNoise(sampling)), 1
     )
     assert tree.tokens[0] == choose([0.0] * 100 + [9.0] * RANKS, 3, sampling)
@@ -130,7 +123,7 @@ def test_voters_that_disagree_leave_it_to_the_noise() -> None:
     text = known([1, 2, 3, 7, 1, 2, 3, 8, 1, 2, 3])
     for seed in range(20):
         sequence_noise = SequenceNoise(Sampling(temperature=1.0, seed=seed))
-        tree = proposed(SuffixSource(SUFFIX, text, sequence_noise), 1)
+        tree = proposed_by(SuffixSource(SUFFIX, text, sequence_noise), 1)
         scores = dict(zip(tree.tokens, tree.scores, strict=True))
         noise = dict(zip((7, 8), gumbels(seed, 0, 11, (7, 8)), strict=True))
         assert (scores[7] > scores[8]) == (noise[7] > noise[8])
@@ -147,7 +140,7 @@ def test_recycling_drops_what_was_unchanged_for_longest(
 
 
 def test_recycling_of_a_token_never_seen_guesses_nothing() -> None:
-    assert not len(proposed(RecycleSource(RECYCLE, known([1]), Successors(), GREEDY), 4))
+    assert not len(proposed_by(RecycleSource(RECYCLE, known([1]), Successors(), GREEDY), 4))
 
 
 # --- prediction ---------------------------------------------------------------------------------
@@ -159,7 +152,7 @@ def speak(prediction: list[int], written: list[int]) -> DraftTree:
     source = PredictionSource(PREDICTED, text, tuple(prediction), 0)
     for token in written:
         text.occurrences.append((token,))
-    return proposed(source, 4)
+    return proposed_by(source, 4)
 
 
 PREDICTION = list(range(100, 160))
@@ -194,7 +187,7 @@ def test_a_confirmed_place_is_surer_than_a_guessed_one() -> None:
 def test_a_reopened_sequence_finds_its_place_in_the_prediction() -> None:
     output = PREDICTION[:10]
     source = PredictionSource(PREDICTED, known([500, *output]), tuple(PREDICTION), len(output))
-    assert paths(proposed(source, 3)) == {(110, 111, 112)}
+    assert paths(proposed_by(source, 3)) == {(110, 111, 112)}
 
 
 def test_a_prediction_that_is_over_or_empty_guesses_nothing() -> None:
@@ -218,7 +211,7 @@ def test_most_of_an_edited_text_is_predicted() -> None:
     source = PredictionSource(PREDICTED, text, tuple(before), 0)
     rounds = written = 0
     while written < len(after):
-        path = proposed(source, 15).follow(after[written:])
+        path = proposed_by(source, 15).follow(after[written:])
         new_token_ids = tuple(after[written : written + len(path) + 1])
         text.occurrences.append(new_token_ids)
         written += len(new_token_ids)

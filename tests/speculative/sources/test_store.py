@@ -6,18 +6,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from draftwerk.speculative.row_parts.feedback import TokenTopK
-from draftwerk.speculative.sources.acceptance import AcceptanceStats, SequenceAcceptance
 from draftwerk.speculative.sources.ngram_index import PAD, SequenceText
-from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
+from draftwerk.speculative.sources.registry import NUMBERS
 from draftwerk.speculative.sources.sequence_noise import GREEDY
 from draftwerk.speculative.sources.store import OutputStores, Store, StoreSource
-from draftwerk.speculative.sources.tree import DraftTree
+from tests.speculative.sources.trees import proposed_by
 
 
 def proposed(store: Store, tail: list[int]) -> list[int]:
-    tree = DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance())
-    StoreSource(NUMBERS["store"], SequenceText(tail), store, GREEDY).propose(tree, 8)
-    return tree.tokens
+    source = StoreSource(NUMBERS["store"], SequenceText(tail), store, GREEDY)
+    return proposed_by(source, 8).tokens
 
 
 def test_finished_output_is_proposed_again() -> None:

@@ -5,20 +5,12 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftwerk.speculative.sources.acceptance import (
-    AcceptanceStats,
-    SequenceAcceptance,
-    kind,
-)
-from draftwerk.speculative.sources.registry import NUMBERS, PRIORS
-from draftwerk.speculative.sources.tree import NODES_MAX, DraftTree
-from tests.speculative.sources.trees import grown
+from draftwerk.speculative.sources.acceptance import kind
+from draftwerk.speculative.sources.registry import NUMBERS
+from draftwerk.speculative.sources.tree import NODES_MAX
+from tests.speculative.sources.trees import empty, grown
 
 seeds = st.integers(0, 2**32)
-
-
-def empty() -> DraftTree:
-    return DraftTree(AcceptanceStats(PRIORS), SequenceAcceptance())
 
 
 @given(seeds, st.integers(0, 120), st.integers(1, 6))
