@@ -109,12 +109,10 @@ class BeamWorld(RoundWorld):
         width = rng.choice([2, 2, 3, 4])
         seed = rng.randrange(100) if rng.random() < 0.3 else None
         if seed is not None:
-            distribution = {
-                "temperature": rng.choice([0.5, 1.0, 2.0]),
-                "seed": seed,
-                "logprobs": -1,
-            }
-            sampling = msgspec.structs.replace(sampling, top_k=rng.choice([0, 5]), **distribution)
+            temperature, top_k = rng.choice([0.5, 1.0, 2.0]), rng.choice([0, 5])
+            sampling = msgspec.structs.replace(
+                sampling, temperature=temperature, top_k=top_k, seed=seed, logprobs=-1
+            )
         rules = BeamRules(
             width=width,
             tokens_max=tokens_max,

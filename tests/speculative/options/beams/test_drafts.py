@@ -57,12 +57,12 @@ def read(beam_drafts: BeamDrafts, *rows: Row, finished_ids: tuple[int, ...] = ()
     return list(rows)
 
 
-def opened(beam_drafts: BeamDrafts) -> list[Row]:
-    return read(
-        beam_drafts,
-        branch_row(2, -1.0, origin=GROUP, new_token_ids=(4,)),
-        branch_row(3, -2.0, origin=GROUP, new_token_ids=(5, 6)),
-    )
+def opened(room: int = 9) -> tuple[BeamDrafts, list[Row]]:
+    """Return what is known of a search that has just parted in two, and the rows of both."""
+    beam_drafts = BeamDrafts()
+    first = branch_row(2, -1.0, origin=GROUP, new_token_ids=(4,), room=room)
+    second = branch_row(3, -2.0, origin=GROUP, new_token_ids=(5, 6), room=room)
+    return beam_drafts, read(beam_drafts, first, second)
 
 
 def assert_sound(drafts: list[Draft], rows: list[Row]) -> None:
@@ -74,16 +74,14 @@ def assert_sound(drafts: list[Draft], rows: list[Row]) -> None:
 
 
 def test_branches_go_on_as_the_prompt_did() -> None:
-    beam_drafts = BeamDrafts()
-    rows = opened(beam_drafts)
+    beam_drafts, rows = opened()
     drafts = beam_drafts.propose(rows, 2, FLAT)
     assert_sound(drafts, rows)
     assert drafts[0].tokens[:3] == (5, 6, 7), "after 2 3 4 came 5 6 7"
 
 
 def test_what_was_offered_elsewhere_in_the_group_is_guessed() -> None:
-    beam_drafts = BeamDrafts()
-    opened(beam_drafts)
+    beam_drafts, _ = opened()
     seen: tuple[Seen, ...] = (
         ((2, 3, 4), ((20, -0.2), (21, -1.0))),
         ((2, 3, 7), ((22, -0.1),)),
@@ -99,18 +97,12 @@ def test_what_was_offered_elsewhere_in_the_group_is_guessed() -> None:
 
 
 def test_nothing_is_drafted_where_every_token_costs_as_much_as_a_step() -> None:
-    beam_drafts = BeamDrafts()
-    rows = opened(beam_drafts)
+    beam_drafts, rows = opened()
     assert not any(draft.tokens for draft in beam_drafts.propose(rows, 2, STEEP))
 
 
 def test_draft_trees_keep_to_the_capacity_of_their_rows() -> None:
-    beam_drafts = BeamDrafts()
-    rows = read(
-        beam_drafts,
-        branch_row(2, -1.0, origin=GROUP, new_token_ids=(4,), room=2),
-        branch_row(3, -2.0, origin=GROUP, new_token_ids=(5, 6), room=2),
-    )
+    beam_drafts, rows = opened(room=2)
     drafts = beam_drafts.propose(rows, 2, FLAT)
     assert_sound(drafts, rows)
     assert 0 < len(drafts[0].tokens) <= 2
@@ -124,8 +116,7 @@ def depth(draft: Draft) -> int:
 
 
 def test_levels_that_disappoint_are_drafted_less_until_they_come_true() -> None:
-    beam_drafts = BeamDrafts()
-    opened(beam_drafts)
+    beam_drafts, _ = opened()
     chain = (30, 31, 32, 33, 34, 35, 36)
     candidates = [((token, -0.1), (50, -2.5)) for token in chain]
     seen = tuple(((token,), offer) for token, offer in zip((4, *chain), candidates, strict=False))
@@ -148,8 +139,7 @@ def test_levels_that_disappoint_are_drafted_less_until_they_come_true() -> None:
 
 
 def test_depth_and_size_are_bounded() -> None:
-    beam_drafts = BeamDrafts()
-    opened(beam_drafts)
+    beam_drafts, _ = opened()
     candidates = tuple((token, -1.5) for token in range(40, 48))
     seen = tuple(((token,), candidates) for token in range(40, 48))
     rows = read(
@@ -191,8 +181,7 @@ def test_branches_that_are_known_do_not_make_nodes_dear() -> None:
 
 
 def test_a_search_among_many_drafts_less() -> None:
-    beam_drafts = BeamDrafts()
-    rows = opened(beam_drafts)
+    beam_drafts, rows = opened()
     alone = beam_drafts.propose(rows, 2, GENTLE)
     beside = beam_drafts.propose(rows, 200, GENTLE)
     assert any(draft.tokens for draft in alone) and all(draft.wants_levels for draft in alone)
@@ -201,8 +190,7 @@ def test_a_search_among_many_drafts_less() -> None:
 
 
 def test_a_search_that_returns_in_the_round_that_closes_it_begins_anew() -> None:
-    beam_drafts = BeamDrafts()
-    opened(beam_drafts)
+    beam_drafts, _ = opened()
     new_sequence = NewSequence((5, 6, 7, 5, 6), 4, Sampling(temperature=0.0))
     rows = read(
         beam_drafts,
@@ -214,7 +202,6 @@ def test_a_search_that_returns_in_the_round_that_closes_it_begins_anew() -> None
 
 
 def test_what_has_ended_is_dropped() -> None:
-    beam_drafts = BeamDrafts()
-    opened(beam_drafts)
+    beam_drafts, _ = opened()
     read(beam_drafts, finished_ids=(GROUP, 2, 3))
     assert beam_drafts.size == 0

@@ -12,9 +12,10 @@ from draftwerk.speculative.costs.work import StepLoad
 from draftwerk.speculative.options.service.prompt_shares import CREDIT_ROUNDS
 from draftwerk.speculative.options.service.service_policy import ServicePolicy
 from draftwerk.speculative.requests.slo import Slo
-from draftwerk.speculative.sampling import Sampling
+from draftwerk.speculative.rounds import Round
 from draftwerk.speculative.scheduler import RoundLimits, Scheduler
 from tests.speculative.scheduling.scheduler_world import World
+from tests.speculative.test_scheduler import make_world, submit
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 ROUND = 256
@@ -112,57 +113,47 @@ def test_what_is_due_soon_goes_before_what_is_shorter() -> None:
     assert max(chat.times_s[0] for chat in chats) > due.times_s[0]
 
 
+def submitted(world: World, prompt: list[int]) -> int:
+    return submit(world, prompt, tokens_max=1, draft_max=0).sequence_id
+
+
+def stepped(world: World) -> Round:
+    """Run a round to its verdict."""
+    assert world.plan()
+    round_ = world.verdicts[-1][0]
+    world.commit()
+    return round_
+
+
 def test_what_is_cached_is_not_counted_as_left_to_read() -> None:
     """Of two prompts, the longer one is found in the cache for the most part."""
-    limits = RoundLimits(rows_max=4, tokens_max=8)
-    world = World(Random(1), block_count=60, block_size=4, limits=limits)
-
-    def submit(tokens: list[int]) -> int:
-        sequence = world.sequence("r", 0, tokens, Sampling(temperature=0.0), 1, 0, 0, "")
-        world.scheduler.submit(sequence)
-        return sequence.sequence_id
-
+    world = make_world(block_count=300, rows_max=4, tokens_max=8)
     known = [1 + n % 7 for n in range(16)]
-    submit(known)
+    submitted(world, known)
     while not world.scheduler.idle:
-        world.plan()
-        world.commit()
-    submit([8 + n % 5 for n in range(40)])
-    world.plan()
-    world.commit()
-    short, cached = submit([9] * 7), submit([*known, 3, 4])
-    world.plan()
-    ids = [row.sequence_id for row in world.verdicts[-1][0].rows]
-    assert cached in ids
-    assert short not in ids or world.verdicts[-1][0].rows[ids.index(short)].stop < 7
+        stepped(world)
+    submitted(world, [8 + n % 5 for n in range(40)])
+    stepped(world)
+    short, cached = submitted(world, [9] * 7), submitted(world, [*known, 3, 4])
+    read = {row.sequence_id: row.stop for row in stepped(world).rows}
+    assert cached in read
+    assert read.get(short, 0) < 7
 
 
 def test_a_prompt_that_a_shorter_one_waits_for_is_read_with_its_urgency() -> None:
     """Both begin alike; what they share is read at once, though a third prompt is short."""
-    limits = RoundLimits(rows_max=4, tokens_max=16)
-    world = World(Random(1), block_count=300, block_size=4, limits=limits)
-    sampling = Sampling(temperature=0.0)
-
-    def submit(tokens: list[int]) -> int:
-        sequence = world.sequence("r", 0, tokens, sampling, 1, 0, 0, "")
-        world.scheduler.submit(sequence)
-        return sequence.sequence_id
-
+    world = make_world(block_count=300, rows_max=4, tokens_max=16)
     shared = [1 + n % 9 for n in range(48)]
-    first = submit([4] * 300)
-    world.plan()
-    world.commit()
-    reader = submit([*shared, *[7] * 100])
-    world.plan()
-    world.commit()
-    waits, other = submit([*shared, 2, 3]), submit([5] * 60)
+    first = submitted(world, [4] * 300)
+    stepped(world)
+    reader = submitted(world, [*shared, *[7] * 100])
+    stepped(world)
+    waits, other = submitted(world, [*shared, 2, 3]), submitted(world, [5] * 60)
     firsts: list[int] = []
     while waits not in firsts:
-        world.plan()
-        round_ = world.verdicts[-1][0]
-        firsts += [row.sequence_id for row in round_.rows if row.samples]
-        read = {row.sequence_id: row.stop for row in round_.rows}
-        world.commit()
+        rows = stepped(world).rows
+        firsts += [row.sequence_id for row in rows if row.samples]
+        read = {row.sequence_id: row.stop for row in rows}
     assert {first, reader, other}.isdisjoint(firsts), "who is waited for is read first"
     assert read[waits] == len(shared) + 2
 

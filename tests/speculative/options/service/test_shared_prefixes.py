@@ -1,28 +1,22 @@
 """Prompts that begin alike and come together are read once, and none waits for nothing."""
 
-from typing import Any
+from functools import partial
 
 from draftwerk.speculative.options.service.shared_prefixes import SHARED_MIN
 from draftwerk.speculative.rounds import Round
-from draftwerk.speculative.sequence import Sequence
 from tests.speculative.scheduling.scheduler_world import World
 from tests.speculative.scheduling.test_priority import decided
-from tests.speculative.test_scheduler import GREEDY, make_world, planned
+from tests.speculative.test_scheduler import make_world, planned
+from tests.speculative.test_scheduler import submit as submit_any
 
 SIZE = 4
 SHARED = [1, 2, 3, 4] * 10
 """Ten blocks."""
+submit = partial(submit_any, tokens_max=4)
 
 
 def world_of() -> World:
     return make_world(block_count=200, block_size=SIZE, tokens_max=24, draft_max=0)
-
-
-def submit(world: World, prompt: list[int], **how: Any) -> Sequence:
-    number = len(world.wanteds)
-    sequence = world.sequence(f"r{number}", 0, prompt, GREEDY, 4, **how)
-    world.scheduler.submit(sequence)
-    return sequence
 
 
 def read(round_: Round) -> dict[int, int]:
