@@ -137,15 +137,14 @@ def with_model(
     return plain.ms / report.ms, report, model
 
 
-def test_a_good_draft_model_is_asked_for_much() -> None:
-    gain, report, _ = with_model(0.9, 1.0)
-    assert gain > 3
-    assert report.drafted / report.rows > 5
-
-
-def test_a_draft_model_is_not_too_dear_because_it_must_read_first() -> None:
-    gain, report, _ = with_model(0.9, 1.0, read_ms=1.0, prompt=400)
-    assert gain > 2
+@pytest.mark.parametrize(
+    ("read_ms", "prompt", "least"),
+    [(0.0, 2, 3), (1.0, 400, 2)],
+    ids=["alone", "it reads first"],
+)
+def test_a_good_draft_model_is_asked_for_much(read_ms: float, prompt: int, least: float) -> None:
+    gain, report, _ = with_model(0.9, 1.0, read_ms, prompt)
+    assert gain > least
     assert report.drafted / report.rows > 5
 
 
@@ -162,14 +161,11 @@ def test_a_draft_model_that_reads_much_in_every_round_is_only_probed() -> None:
     assert 0 < asked < 40
 
 
-def test_a_draft_model_that_is_too_dear_is_only_probed() -> None:
-    gain, report, model = with_model(0.5, 19.0)
-    assert gain > 0.97
-    assert 0 < model.asked < 0.1 * report.rows
-
-
-def test_a_draft_model_that_is_never_right_is_only_probed() -> None:
-    gain, report, model = with_model(0.0, 2.0)
+@pytest.mark.parametrize(
+    ("chance", "model_ms"), [(0.5, 19.0), (0.0, 2.0)], ids=["too dear", "never right"]
+)
+def test_a_draft_model_that_does_not_pay_is_only_probed(chance: float, model_ms: float) -> None:
+    gain, report, model = with_model(chance, model_ms)
     assert gain > 0.97
     assert 0 < model.asked < 0.1 * report.rows
 
