@@ -53,28 +53,9 @@ def test_only_what_may_become_a_stop_string_is_held(
         assert scanner.held == max(may_grow, key=len, default="")
 
 
-def test_without_stop_strings_nothing_is_held() -> None:
-    scanner = StopScanner(())
-    assert scanner.push("abc") == ("abc", "")
-    assert scanner.flush() == ""
-
-
-def test_of_two_stop_strings_the_first_to_be_complete_ends_the_text() -> None:
-    """In one chunk or letter by letter: "b" is complete before "abc" is."""
-    assert scan(("abc", "b"), ["xabc"]) == ("xa", "b")
-    assert scan(("abc", "b"), [*"xabc"]) == ("xa", "b")
-
-
 def test_of_two_that_are_complete_at_once_the_longer_ends_the_text() -> None:
     assert scan(("b", "ab"), ["xab"]) == ("x", "ab")
     assert scan(("b", "ab"), [*"xab"]) == ("x", "ab")
-
-
-def test_a_false_start_is_sent_when_it_is_known_to_be_one() -> None:
-    scanner = StopScanner(("aab",))
-    assert scanner.push("aa") == ("", "")
-    assert scanner.push("a") == ("a", "")
-    assert scanner.push("c") == ("aac", "")
 
 
 def test_what_is_held_at_the_end_belongs_to_the_text() -> None:
