@@ -215,27 +215,6 @@ def test_a_request_that_ignores_the_end_has_no_stop_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "shared"),
-    [
-        ({"tenant": "a"}, {"tenant": "a"}, True),
-        ({"tenant": "a"}, {"tenant": "b"}, False),
-        ({"tenant": "a", "cache_salt": "s"}, {"tenant": "b", "cache_salt": "s"}, True),
-        ({"tenant": "a", "cache_salt": "s"}, {"tenant": "a"}, False),
-        ({"tenant": "a", "cache_salt": "b"}, {"tenant": "b"}, False),
-    ],
-)
-def test_a_prefix_is_shared_within_a_tenant_or_a_salt(
-    one: dict[str, str], other: dict[str, str], shared: bool
-) -> None:
-    cache = make_cache()
-    first = cache.factory._text(encoded(replace(PLAIN, **one)), 0, 0.0).memory
-    second = cache.factory._text(encoded(replace(PLAIN, **other)), 0, 0.0).memory
-    first.reserve(4)
-    first.commit([1, 2, 3, 4], 0, 4)
-    assert second.enter([1, 2, 3, 4, 5]) == (4 if shared else 0)
-
-
-@pytest.mark.parametrize(
     ("speculation", "length"),
     [
         (Speculation(), 7),

@@ -20,7 +20,7 @@ from draftwerk.actors.pipeline import EngineParts
 from draftwerk.actors.requests.errors import DrainingError, OverloadedError
 from draftwerk.speculative.drafting.proposer import Proposer
 from draftwerk.speculative.options.all_options import all_options
-from draftwerk.speculative.request import CHOICES_MAX, Options, Written
+from draftwerk.speculative.request import Options, Written
 from draftwerk.speculative.rounds import Proposal, Verdict
 from draftwerk.speculative.sampling import Sampling
 from draftwerk.speculative.scheduler import RoundLimits
@@ -261,15 +261,6 @@ async def test_an_id_in_use_is_refused_and_the_first_request_goes_on() -> None:
             await events(engine)
         assert text_of([event async for event in stream]) == plain(PLAIN)
         assert text_of(await events(engine)) == plain(PLAIN), "the id is free again"
-
-
-@on_both_loops
-async def test_only_so_many_choices_are_taken() -> None:
-    async with running(Bench().parts()) as engine:
-        for choices in (0, CHOICES_MAX + 1):
-            with pytest.raises(ValueError, match="choices"):
-                await events(engine, Options(sampling=Sampling(), choices=choices))
-        assert engine.snapshot().load.waiting == 0
 
 
 @on_both_loops

@@ -6,7 +6,6 @@ from msgspec.structs import replace
 from draftwerk.actors.monitoring.drain_rate import DrainRate
 from draftwerk.actors.requests.admitting import check_request
 from draftwerk.actors.requests.checked_options import OptionsError
-from draftwerk.actors.requests.errors import DrainingError, OverloadedError
 from draftwerk.speculative.request import Options
 from draftwerk.speculative.sampling import Sampling
 from tests.actors.loops import on_both_loops
@@ -23,14 +22,9 @@ HOSTILE = {
 }
 
 
-def admitted(options: Options, *, closed_to: str = "", has_place: bool = True) -> None:
+def admitted(options: Options) -> None:
     check_request(
-        options,
-        "new",
-        live=("old",),
-        has_place=has_place,
-        closed_to=closed_to,
-        drain_rate=DrainRate(),
+        options, "new", live=("old",), has_place=True, closed_to="", drain_rate=DrainRate()
     )
 
 
@@ -51,11 +45,3 @@ async def test_an_engine_computes_nothing_of_it_and_goes_on() -> None:
                 await events(engine, options, field)
         assert bench.steps == 0
         assert await events(engine, PLAIN, "after")
-
-
-@on_both_loops
-async def test_a_closed_or_full_engine_says_so() -> None:
-    with pytest.raises(DrainingError):
-        admitted(PLAIN, closed_to="it ends")
-    with pytest.raises(OverloadedError):
-        admitted(PLAIN, has_place=False)
