@@ -108,16 +108,6 @@ def joined(events: list[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, Delta | Ended))
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_half_a_code_point_is_never_sent(size: int) -> None:
-    tokens = tuple(text.encode("aé€😀b"))
-    rounds = [generation(piece(tokens[at : at + size])) for at in range(0, len(tokens), size)]
-    deltas = events(opened(), *rounds)
-    assert joined(deltas) == "aé€😀b"
-    assert all("\ufffd" not in delta.text for delta in deltas if isinstance(delta, Delta))
-    assert sum(len(delta.tokens) for delta in deltas if isinstance(delta, Delta)) == len(tokens)
-
-
 @pytest.mark.parametrize(("reason", "rest"), [("stop", "\ufffd"), ("length", "")])
 def test_half_a_code_point_is_a_replacement_character_but_where_a_text_was_cut(
     reason: str, rest: str

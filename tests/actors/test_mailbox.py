@@ -28,15 +28,6 @@ def is_full(outbox: Outbox[int]) -> bool:
 
 
 @on_both_loops
-async def test_receiving_all_takes_what_is_there_in_order() -> None:
-    outbox, inbox = mailbox[int](9)
-    with outbox, inbox:
-        for n in range(3):
-            outbox.send_nowait(n)
-        assert await receive_all(inbox) == [0, 1, 2]
-
-
-@on_both_loops
 async def test_receiving_all_waits_for_the_first() -> None:
     outbox, inbox = mailbox[int](9)
     got: list[list[int]] = []
