@@ -51,6 +51,10 @@ def submit(
     return Submit(request_id=request_id, prompt=prompt, options=options, committed=committed)
 
 
+def biased(*tokens: int) -> Options:
+    return Options(sampling=Sampling(logit_bias=tuple((token, 1.0) for token in tokens)))
+
+
 def handled(
     *messages: TokenizerMessage,
     worker: object = None,
@@ -138,16 +142,8 @@ def test_what_was_committed_before_a_crash_goes_on_as_it_is() -> None:
         (submit((-1,)), "prompt", "outside the vocabulary"),
         (submit((1, PLACEHOLDER_MIN)), "prompt", "outside the vocabulary of 257"),
         (submit(options=replace(PLAIN, tokens_max=8)), "max_tokens", "3 prompt tokens and 8"),
-        (
-            submit(options=replace(PLAIN, sampling=Sampling(logit_bias=((257, 1.0),)))),
-            "logit_bias",
-            "outside the vocabulary",
-        ),
-        (
-            submit(options=replace(PLAIN, sampling=Sampling(logit_bias=((-1, 1.0),)))),
-            "logit_bias",
-            "outside the vocabulary",
-        ),
+        (submit(options=biased(257)), "logit_bias", "outside the vocabulary"),
+        (submit(options=biased(-1)), "logit_bias", "outside the vocabulary"),
     ],
 )
 def test_what_cannot_be_served_is_refused_by_the_name_of_its_field(
@@ -164,7 +160,7 @@ def test_what_cannot_be_served_is_refused_by_the_name_of_its_field(
         submit("a" * 9),
         submit(options=replace(PLAIN, tokens_max=7)),
         submit((0, 256)),
-        submit(options=replace(PLAIN, sampling=Sampling(logit_bias=((256, 1.0), (0, 1.0))))),
+        submit(options=biased(256, 0)),
     ],
 )
 def test_what_just_fits_is_served(message: Submit) -> None:
@@ -357,9 +353,3 @@ def test_a_cancel_of_a_refused_request_goes_on_to_be_answered() -> None:
     went_on, refusals = handled(submit(""), Cancel(request_id="r"))
     assert went_on == [Cancel(request_id="r")]
     assert len(refusals) == 1
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_tokenizing_happens_on_a_thread(backend: str) -> None:
-    (encoded,), _ = handled(submit(), worker=ThreadWorker(), backend=backend)
-    assert isinstance(encoded, EncodedRequest)
