@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 import msgspec
@@ -104,14 +104,14 @@ class SlowWorker:
 
 
 @dataclass
-class ToyStore:
-    """Tier two over the toy's pages; blocks get lost in it, and at times it keeps none."""
+class ToyStore(Generic[R]):
+    """Tier two over pages of anything; blocks get lost in it, and at times it keeps none."""
 
-    pages: list[Cell]
+    pages: list[R]
     block_size: int
     rng: random.Random
     lossy: float = 0.1
-    kept: dict[bytes, list[Cell]] = field(default_factory=dict[bytes, list[Cell]])
+    kept: dict[bytes, list[R]] = field(default_factory=dict[bytes, list[R]])
     hits: int = 0
     keeps: bool = True
 
@@ -122,14 +122,14 @@ class ToyStore:
     def __contains__(self, name: bytes) -> bool:
         return name in self.kept
 
-    def load(self, names: Sequence[bytes]) -> list[list[Cell] | None]:
+    def load(self, names: Sequence[bytes]) -> list[list[R] | None]:
         for name in names:
             if self.rng.random() < self.lossy:
                 self.kept.pop(name, None)
         self.hits += sum(name in self.kept for name in names)
         return [self.kept.get(name) for name in names]
 
-    def keep(self, name: bytes, content: list[Cell]) -> bool:
+    def keep(self, name: bytes, content: list[R]) -> bool:
         if self.rng.random() < self.lossy:
             return False
         self.kept[name] = content
@@ -138,10 +138,10 @@ class ToyStore:
     def remove(self, name: bytes) -> None:
         del self.kept[name]
 
-    def copy(self, block: int) -> list[Cell]:
+    def copy(self, block: int) -> list[R]:
         return self.pages[block * self.block_size : (block + 1) * self.block_size]
 
-    def put(self, block: int, content: list[Cell]) -> None:
+    def put(self, block: int, content: list[R]) -> None:
         self.pages[block * self.block_size : (block + 1) * self.block_size] = content
 
     def newest(self, count: int) -> list[bytes]:
@@ -277,7 +277,7 @@ class Setting:
     """What it holds: more than one server may have it in turn."""
     kept_states: dict[bytes, list[Cell]] = field(default_factory=dict[bytes, list[Cell]])
     """The same of snapshots of recurrent states."""
-    snapshots: ToyStore | None = None
+    snapshots: ToyStore[Cell] | None = None
     """That store, once the server is made."""
     blends: dict[int, Blend] = field(default_factory=dict[int, Blend])
     """What clients have declared of their prompts, by their seeds."""
@@ -381,14 +381,14 @@ def tier_two(
 
 def block_store(
     setting: Setting, pages: list[Cell], size: int, rng: random.Random
-) -> ToyStore | ToyPeers | None:
+) -> ToyStore[Cell] | ToyPeers | None:
     """Return the second tier of blocks."""
     if setting.peer_faults:
         return ToyPeers(pages, size, rng, setting.kept, setting.peer_faults)
     return ToyStore(pages, size, rng, kept=setting.kept) if setting.store else None
 
 
-def state_store(setting: Setting, states: list[Cell], rng: random.Random) -> ToyStore | None:
+def state_store(setting: Setting, states: list[Cell], rng: random.Random) -> ToyStore[Cell] | None:
     """Return where snapshots of recurrent states are kept."""
     if not (setting.store and states):
         return None
@@ -429,31 +429,20 @@ def target_device(
     states: list[Cell],
 ) -> RecoveringTarget | ProcessDevice[Proposal, Verdict]:
     """Return the target, over pages that outlive its process or over pages that end with it."""
-    if not setting.recovers:
-        make = lambda: ToyTarget(  # noqa: E731
-            setting.block_count,
-            size,
-            blends=setting.blends,
-            asked=setting.adapters,
-            window=setting.windows.window,
-            window_count=setting.windows.count,
-            states=[*states],
-        )
-        begin = lambda: drafted(setting, make(), rng)  # noqa: E731
-        return ProcessDevice(child_of(fates.target, begin, Proposal), Verdict)
-    journal = MoveJournal(memoryview(bytearray(JOURNAL_BYTES)))
     make = partial(
         ToyTarget,
         setting.block_count,
         size,
-        pages=pages,
-        journal=journal,
         blends=setting.blends,
         asked=setting.adapters,
         window=setting.windows.window,
         window_count=setting.windows.count,
-        states=states,
     )
+    if not setting.recovers:
+        begin = lambda: drafted(setting, make(states=[*states]), rng)  # noqa: E731
+        return ProcessDevice(child_of(fates.target, begin, Proposal), Verdict)
+    journal = MoveJournal(memoryview(bytearray(JOURNAL_BYTES)))
+    make = partial(make, pages=pages, journal=journal, states=states)
     spawn = child_of(fates.target, lambda: drafted(setting, make(), rng), Proposal)
     return RecoveringTarget(
         ProcessDevice(spawn, Verdict),
