@@ -91,17 +91,24 @@ def opened(
 
 def piece(tokens: tuple[int, ...] = (), finish_reason: str = "", **how: object) -> ChoiceUpdate:
     """Return a piece whose origins and log-probabilities show which token they belong to."""
+    logprobs = tuple(ChosenLogprob(-float(token)) for token in tokens)
     return ChoiceUpdate(
         tokens=tokens,
         origins=tuple(f"o{token}" for token in tokens),
-        logprobs=tuple(ChosenLogprob(-float(token)) for token in tokens),
         finish_reason=finish_reason,
-        **{"request_id": "r", "choice": 0, **how},  # type: ignore[arg-type]
+        **{"request_id": "r", "choice": 0, "logprobs": logprobs, **how},  # type: ignore[arg-type]
     )
 
 
 def generation(*pieces: ChoiceUpdate) -> RoundOutputs:
     return RoundOutputs(pieces=pieces)
+
+
+def delta_and_end(*messages: DetokenizerMessage) -> tuple[Delta, Ended]:
+    """Return the events of a text that comes and ends in one piece."""
+    delta, end = events(*messages)
+    assert isinstance(delta, Delta) and isinstance(end, Ended)
+    return delta, end
 
 
 def joined(events: list[Event]) -> str:
@@ -112,8 +119,7 @@ def joined(events: list[Event]) -> str:
 def test_half_a_code_point_is_a_replacement_character_but_where_a_text_was_cut(
     reason: str, rest: str
 ) -> None:
-    (delta, end) = events(opened(), generation(piece((0x61, 0xE2, 0x82), reason)))
-    assert isinstance(delta, Delta) and isinstance(end, Ended)
+    delta, end = delta_and_end(opened(), generation(piece((0x61, 0xE2, 0x82), reason)))
     assert (delta.text, end.text) == ("a", rest)
 
 
@@ -130,14 +136,7 @@ def test_a_delta_has_an_origin_and_a_logprob_for_each_token() -> None:
 
 def test_alternatives_are_sent_as_text_too() -> None:
     logprob = ChosenLogprob(-1.0, ((0x61, -1.0), (END, -2.0)))
-    (delta,) = events(
-        opened(),
-        generation(
-            ChoiceUpdate(
-                request_id="r", choice=0, tokens=(0x61,), origins=("o",), logprobs=(logprob,)
-            )
-        ),
-    )
+    (delta,) = events(opened(), generation(piece((0x61,), logprobs=(logprob,))))
     assert isinstance(delta, Delta)
     assert [(one.text, one.data, one.logprob) for one in delta.logprobs[0].top] == [
         ("a", b"a", -1.0),
@@ -159,15 +158,13 @@ def test_a_piece_of_many_tokens_is_one_delta_and_its_ending_comes_with_it() -> N
 
 
 def test_a_stop_token_has_no_text_but_counts() -> None:
-    delta, end = events(opened(), generation(piece((0x61, END), "stop")))
-    assert isinstance(delta, Delta) and isinstance(end, Ended)
+    delta, end = delta_and_end(opened(), generation(piece((0x61, END), "stop")))
     assert (delta.text, delta.tokens) == ("a", (0x61, END))
     assert (end.finish_reason, end.token_count, end.stopped_by) == ("stop", 2, "")
 
 
 def test_everything_is_cut_at_a_stop_string() -> None:
-    delta, end = events(opened(stop=("cd",)), generation(piece(tuple(b"abcdef"), "length")))
-    assert isinstance(delta, Delta) and isinstance(end, Ended)
+    delta, end = delta_and_end(opened(stop=("cd",)), generation(piece(tuple(b"abcdef"), "length")))
     assert delta.text == "ab"
     assert delta.tokens == tuple(b"abcd")
     assert delta.origins == tuple(f"o{byte}" for byte in b"abcd")
@@ -176,8 +173,9 @@ def test_everything_is_cut_at_a_stop_string() -> None:
 
 
 def test_a_stop_string_that_the_last_half_code_point_completes_ends_the_text() -> None:
-    delta, end = events(opened(stop=("b\ufffd",)), generation(piece((0x61, 0x62, 0xE2), "stop")))
-    assert isinstance(delta, Delta) and isinstance(end, Ended)
+    delta, end = delta_and_end(
+        opened(stop=("b\ufffd",)), generation(piece((0x61, 0x62, 0xE2), "stop"))
+    )
     assert (delta.text, end.text) == ("a", "")
     assert (end.finish_reason, end.stopped_by) == ("stop", "b\ufffd")
 
@@ -424,22 +422,19 @@ def test_stop_strings_of_an_answer_do_not_depend_on_the_rounds_or_crashes(
 
 
 @pytest.mark.parametrize(
-    ("reply", "shown"),
+    ("reply", "reason", "shown"),
     [
-        ("Yes.\n<ca", [("text", "Yes.")]),
-        ("Yes.\n", [("text", "Yes.\n")]),
-        ("<ca", []),
-        ("<think>Hm.</thi", [("reasoning", "Hm.")]),
+        ("Yes.\n<ca", "length", [("text", "Yes.")]),
+        ("Yes.\n", "length", [("text", "Yes.\n")]),
+        ("<ca", "length", []),
+        ("<think>Hm.</thi", "length", [("reasoning", "Hm.")]),
+        ("1 <", "stop", [("text", "1 <")]),
     ],
 )
-def test_a_reply_that_is_cut_inside_a_mark_does_not_show_it(
-    reply: str, shown: list[tuple[str, str]]
+def test_a_reply_does_not_show_a_mark_in_which_it_is_cut(
+    reply: str, reason: str, shown: list[tuple[str, str]]
 ) -> None:
-    assert told(reply, "length")[0] == shown
-
-
-def test_one_that_ends_by_itself_does() -> None:
-    assert told("1 <")[0] == [("text", "1 <")]
+    assert told(reply, reason)[0] == shown
 
 
 def test_an_echo_shows_control_tokens_and_none_that_begin_every_prompt() -> None:
@@ -467,17 +462,11 @@ def test_an_echo_shows_control_tokens_and_none_that_begin_every_prompt() -> None
     assert [token.data for delta in deltas for token in delta.logprobs] == [b"c", b""]
 
 
-def test_tokens_that_are_no_text_have_a_name_and_no_bytes() -> None:
-    pieces = generation(piece((0x61, ord("!")), "stop"))
-    delta = events(opened(stop_token_ids=(ord("!"),)), pieces)[0]
-    assert isinstance(delta, Delta)
+def test_a_stop_token_of_the_client_has_a_name_and_no_text() -> None:
+    pieces = generation(piece(tuple(b"a!"), "stop"))
+    delta, end = delta_and_end(opened(stop_token_ids=(ord("!"),)), pieces)
+    assert (delta.text, delta.tokens, end.text) == ("a", tuple(b"a!"), "")
     assert [(each.text, each.data) for each in delta.logprobs] == [("a", b"a"), ("!", b"")]
-
-
-def test_a_stop_token_of_the_client_has_no_text() -> None:
-    found = events(opened(stop_token_ids=(ord("!"),)), generation(piece(tuple(b"ab!"), "stop")))
-    assert joined(found) == "ab"
-    assert isinstance(found[0], Delta) and found[0].tokens == tuple(b"ab!")
 
 
 def test_other_actors_have_turns_between_the_pieces_of_a_round() -> None:

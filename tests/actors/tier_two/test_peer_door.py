@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 import anyio
-from anyio.abc import SocketListener, SocketStream
+from anyio.abc import SocketListener, SocketStream, TaskGroup
 from anyio.to_thread import run_sync
 
 from draftwerk.actors.tier_two.peer_door import (
@@ -93,13 +93,20 @@ async def open_door(cache: Cache) -> AsyncGenerator[tuple[PeerServer, PeerAddres
         tasks.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def following(follower: Follower, count: int = 0) -> AsyncGenerator[TaskGroup]:
+    """Have a follower ask for the length of the block, which begins when it knows so many."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follower.links.run)
+        await follower.knows(count)
+        yield tasks
+        tasks.cancel_scope.cancel()
+
+
 @on_both_loops
 async def test_what_is_held_is_known_and_fetched() -> None:
     cache = Cache(18)
-    async with open_door(cache) as (_, address), anyio.create_task_group() as tasks:
-        follower = Follower(address)
-        tasks.start_soon(follower.links.run)
-        await follower.knows(18)
+    async with open_door(cache) as (_, address), following(follower := Follower(address), 18):
         assert [*follower.peer.names] == NAMES[:18], "in their order"
         assert await follower.read(NAMES[:18]) == [*cache.blocks.values()]
         cache.blocks |= Cache(20).blocks
@@ -108,20 +115,17 @@ async def test_what_is_held_is_known_and_fetched() -> None:
         assert NAMES[3] not in follower.records and NAMES[19] in follower.records
         del cache.blocks[NAMES[4]]
         assert await follower.read(NAMES[4:6]) == [None, cache.blocks[NAMES[5]]]
-        tasks.cancel_scope.cancel()
 
 
 @on_virtual_time
 async def test_one_that_is_no_peer_any_more_is_followed_no_longer() -> None:
     follower = Follower(PeerAddress("127.0.0.1", 1))  # nobody listens there
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(follower.links.run)
+    async with following(follower):
         await anyio.sleep(3 * LOOK_S)
         assert [peer.address for peer in follower.records.peers] == follower.addresses
         follower.addresses = []
         await anyio.sleep(3 * LOOK_S)
         assert not follower.records.peers
-        tasks.cancel_scope.cancel()
 
 
 @on_both_loops
@@ -145,22 +149,21 @@ async def test_a_block_is_copied_while_it_has_its_name() -> None:
 
 @on_both_loops
 async def test_without_the_secret_or_of_another_model_nothing_is_given() -> None:
-    async with open_door(Cache(3)) as (_, address), anyio.create_task_group() as tasks:
+    async with open_door(Cache(3)) as (_, address):
         for follower in (Follower(address, OTHER), Follower(address, model=b"g" * 16)):
-            tasks.start_soon(follower.links.run)
-            await anyio.sleep(0.05)
-            assert not follower.peer.names
-            follower.peer.learn(NAMES, ())
-            assert await follower.read(NAMES[:3]) == [None] * 3
-        tasks.cancel_scope.cancel()
+            async with following(follower):
+                await anyio.sleep(0.05)
+                assert not follower.peer.names
+                follower.peer.learn(NAMES, ())
+                assert await follower.read(NAMES[:3]) == [None] * 3
 
 
 @on_both_loops
 async def test_who_leaves_waits_until_its_blocks_were_fetched() -> None:
-    async with open_door(Cache(5)) as (door, address), anyio.create_task_group() as tasks:
-        follower = Follower(address)
-        tasks.start_soon(follower.links.run)
-        await follower.knows(5)
+    async with (
+        open_door(Cache(5)) as (door, address),
+        following(follower := Follower(address), 5) as tasks,
+    ):
         left = anyio.Event()
 
         async def leave() -> None:
@@ -174,17 +177,12 @@ async def test_who_leaves_waits_until_its_blocks_were_fetched() -> None:
         assert (await follower.read(NAMES[:1]))[0] is not None
         follower.has_taken.set()
         await left.wait()
-        tasks.cancel_scope.cancel()
 
 
 @on_both_loops
 async def test_who_leaves_waits_no_longer_than_its_limit() -> None:
-    async with open_door(Cache(5)) as (door, address), anyio.create_task_group() as tasks:
-        follower = Follower(address)
-        tasks.start_soon(follower.links.run)
-        await follower.knows(5)
+    async with open_door(Cache(5)) as (door, address), following(Follower(address), 5):
         await door.leave(0.2)
-        tasks.cancel_scope.cancel()
 
 
 class Relay:
@@ -225,11 +223,9 @@ async def relaying(door: PeerAddress) -> AsyncGenerator[tuple[Relay, PeerAddress
 
 
 async def learns_and_reads_nothing(follower: Follower) -> None:
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(follower.links.run)
+    async with following(follower):
         await anyio.sleep(0.2)
         assert not follower.peer.names
-        tasks.cancel_scope.cancel()
     follower.records.peers.append(peer := Peer(follower.addresses[0]))
     peer.learn(NAMES, ())
     assert await follower.read(NAMES[:3]) == [None] * 3
@@ -263,13 +259,9 @@ async def test_silent_connections_lock_no_peer_out() -> None:
     async with open_door(Cache(3)) as (door, address), AsyncExitStack() as silent:
         for _ in range(STRANGERS_MAX + 40):
             await silent.enter_async_context(await anyio.connect_tcp(*address))
-        follower = Follower(address)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(follower.links.run)
-            await follower.knows(3)
+        async with following(follower := Follower(address), 3):
             assert (await follower.read(NAMES[:1]))[0] is not None
             assert door.strangers <= STRANGERS_MAX
-            tasks.cancel_scope.cancel()
 
 
 @on_both_loops
