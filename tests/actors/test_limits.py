@@ -1,5 +1,7 @@
 """Small rules about time: how often to restart, when to come again."""
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,36 +50,32 @@ def test_pauses_differ_so_that_servers_do_not_come_back_together() -> None:
     assert len({RestartLimit().pause(0.0) for _ in range(9)}) > 1
 
 
-@pytest.mark.parametrize("endings", [[], [5.0]])
-def test_a_second_is_asked_for_while_nothing_is_known(endings: list[float]) -> None:
+def rate_of(endings: Iterable[float]) -> DrainRate:
     rate = DrainRate()
     for moment in endings:
         rate.record(moment)
-    assert rate.retry_after_ms(6.0) == 1000
+    return rate
+
+
+@pytest.mark.parametrize("endings", [[], [5.0]])
+def test_a_second_is_asked_for_while_nothing_is_known(endings: list[float]) -> None:
+    assert rate_of(endings).retry_after_ms(6.0) == 1000
 
 
 def test_the_mean_time_between_endings_is_asked_for() -> None:
-    rate = DrainRate()
-    for moment in (0.0, 1.0, 2.0, 3.0):
-        rate.record(moment)
+    rate = rate_of((0.0, 1.0, 2.0, 3.0))
     assert rate.retry_after_ms(4.0) == 1000
     assert rate.retry_after_ms(8.0) == 2000, "a server that hangs lets its clients wait longer"
 
 
 def test_only_the_latest_endings_count() -> None:
-    rate = DrainRate()
-    rate.record(-1e6)
-    for n in range(WINDOW):
-        rate.record(n / 2)
+    rate = rate_of((-1e6, *(n / 2 for n in range(WINDOW))))
     assert rate.retry_after_ms(WINDOW / 2) == 500
 
 
 @given(moments, st.floats(0, 1e6))
 def test_what_is_asked_for_is_bounded(endings: list[float], later: float) -> None:
-    rate = DrainRate()
-    for moment in endings:
-        rate.record(moment)
-    assert RETRY_MS_MIN <= rate.retry_after_ms(1000 + later) <= RETRY_MS_MAX
+    assert RETRY_MS_MIN <= rate_of(endings).retry_after_ms(1000 + later) <= RETRY_MS_MAX
 
 
 def test_a_refusal_carries_the_time_to_retry() -> None:

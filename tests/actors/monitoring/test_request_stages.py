@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from draftwerk.actors.engine import running
 from draftwerk.actors.events.client_events import Ended
 from draftwerk.actors.monitoring.request_stages import STAGES, RequestStages, stage_spans
+from draftwerk.actors.pipeline import EngineParts
 from draftwerk.speculative.requests.times import StageTimes
 from draftwerk.speculative.rounds import Proposal, Verdict
 from draftwerk.speculative.scheduler import RoundLimits
@@ -31,6 +32,13 @@ class SlowDevice(BenchDevice):
         return replace(verdict, report=replace(verdict.report, device_ms=1e3 * STEP_S))
 
 
+def slow_parts(limits: RoundLimits) -> EngineParts:
+    bench = Bench()
+    return bench.parts(
+        target=lambda: SlowDevice(bench, ToyTarget(24, 4).step), limits=limits, worker=AtOnce()
+    )
+
+
 def test_each_stage_ends_where_the_next_begins() -> None:
     stages = RequestStages()
     times = StageTimes(0.25, 0.5, 1.5, 3.5, 7.5, 15.5)
@@ -47,12 +55,8 @@ def test_no_stage_is_missing_and_none_ends_before_it_begins() -> None:
 
 @on_virtual_time
 async def test_the_stages_of_a_request_add_up_to_its_time() -> None:
-    bench = Bench()
     limits = RoundLimits(draft_max=0, tokens_max=4)  # the prompt takes three rounds
-    parts = bench.parts(
-        target=lambda: SlowDevice(bench, ToyTarget(24, 4).step), limits=limits, worker=AtOnce()
-    )
-    async with running(parts) as engine:
+    async with running(slow_parts(limits)) as engine:
         await anyio.sleep(1.0)
         begun = anyio.current_time()
         async with engine.generate(PROMPT, PLAIN, request_id="r") as events:
@@ -70,12 +74,8 @@ async def test_the_stages_of_a_request_add_up_to_its_time() -> None:
 @on_virtual_time
 async def test_what_a_request_waits_is_told_to_its_client() -> None:
     """The second waits for the first's round, and then for its own to begin."""
-    bench = Bench()
     limits = RoundLimits(draft_max=0, tokens_max=16, pipeline_depth=2)
-    parts = bench.parts(
-        target=lambda: SlowDevice(bench, ToyTarget(24, 4).step), limits=limits, worker=AtOnce()
-    )
-    async with running(parts) as engine:
+    async with running(slow_parts(limits)) as engine:
         ends: list[Ended] = []
 
         async def ask(name: str) -> None:

@@ -184,16 +184,11 @@ def test_a_client_that_leaves_is_cancelled_once_and_keeps_its_place_until_that_i
     assert desk.freed == 1
 
 
-def test_leaving_after_the_end_does_nothing(desk: Desk) -> None:
+def test_leaving_after_the_end_cancels_nothing_nor_a_namesake(desk: Desk) -> None:
     entry = desk.open()
     desk.tell(ended("r", 0))
     desk.ledger.leave(entry)
     assert len(desk.sent) == 1
-
-
-def test_leaving_late_does_not_cancel_a_namesake(desk: Desk) -> None:
-    entry = desk.open()
-    desk.tell(ended("r", 0))
     desk.open()
     desk.ledger.leave(entry)
     assert not any(isinstance(message, Cancel) for message in desk.sent)

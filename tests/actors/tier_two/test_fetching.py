@@ -47,8 +47,7 @@ async def test_what_is_loaded_has_room_until_it_is_read() -> None:
         text, other = made.enter(), made.text(2)
         assert made.pool.available == 3
         assert not made.scheduler.running_set.admit(other), "it has no room, and asks for nothing"
-        made.latch.open.set()
-        assert await made.received() == [Released()]
+        assert await made.let_through() == [Released()]
         made.lose()
         made.shelf.kept.clear()
         assert made.found() == [0, 1, 2, 3]
@@ -95,8 +94,7 @@ async def test_who_is_preempted_gives_the_room_back_at_once() -> None:
         assert await made.received() == []
         preempt(made, text)
         assert made.pool.used == 0
-        made.latch.open.set()
-        assert await made.received() == [Released()]
+        assert await made.let_through() == [Released()]
         assert made.pool.used == 0 and not text.held_back
         assert made.found() == [0, 1, 2, 3], "others may have waited for them"
 
@@ -108,8 +106,7 @@ async def test_who_is_cancelled_does_as_well() -> None:
         text = made.enter()
         made.scheduler.cancel("r1")
         assert made.pool.used == 0 and made.scheduler.idle
-        made.latch.open.set()
-        assert await made.received() == [Released()]
+        assert await made.let_through() == [Released()]
         assert made.pool.used == 0 and not text.held_back
 
 
@@ -122,8 +119,7 @@ async def test_it_waits_once_for_each_time_that_it_enters() -> None:
         preempt(made, text)
         assert made.scheduler.running_set.admit(text)
         assert text.held_back
-        made.latch.open.set()
-        assert await made.received() == [Released()] * 2
+        assert await made.let_through() == [Released()] * 2
         assert made.scheduler.stats.blocks_returned == 4
         assert text.computed == 16 and not text.held_back
 

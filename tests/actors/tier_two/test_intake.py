@@ -169,6 +169,11 @@ class Desk:
             found.append(await self.arrived.receive())
         return found
 
+    async def let_through(self) -> list[CacheMessage]:
+        """Let the worker do what waits for it; returns what is received of it."""
+        self.latch.open.set()
+        return await self.received()
+
     def found(self) -> list[int]:
         """Return the content of what the text finds in the pool."""
         memory = CachePools(self.pool).memory(self.namer, SPACE)
@@ -264,8 +269,7 @@ async def test_a_prompt_finds_its_blocks_after_they_were_lost() -> None:
         assert made.found() == []
         text = made.enter()
         assert await made.received() == [] and text.held_back
-        made.latch.open.set()
-        assert await made.received() == [Released()]
+        assert await made.let_through() == [Released()]
         assert made.found() == [0, 1, 2, 3]
         assert made.read(text) == 16
 
@@ -288,8 +292,7 @@ async def test_sequences_with_one_prompt_load_it_once() -> None:
         before = made.latch.begun
         texts = [made.enter(number) for number in range(3)]
         assert await made.received() == []
-        made.latch.open.set()
-        assert await made.received() == [Released()] * 3
+        assert await made.let_through() == [Released()] * 3
         assert [made.read(text) for text in texts] == [16] * 3
         assert made.latch.begun - before <= 2
 
@@ -308,8 +311,7 @@ async def test_what_the_store_has_lost_is_computed() -> None:
         names = made.namer.chain(TOKENS[:-1], 4, SPACE)
         text = made.enter()
         del made.shelf.kept[[*names][2]]
-        made.latch.open.set()
-        assert await made.received() == [Released()]
+        assert await made.let_through() == [Released()]
         assert made.read(text) == 8
 
 
@@ -344,8 +346,7 @@ async def test_a_prompt_finds_the_snapshot_at_the_end_of_its_blocks() -> None:
         assert made.found_state() is None
         text = made.enter()
         assert await made.received() == []
-        made.latch.open.set()
-        assert await made.received() == [Released()]
+        assert await made.let_through() == [Released()]
         assert (made.found(), made.found_state()) == ([0, 1, 2, 3], 16)
         assert made.read(text) == 16
 
@@ -371,8 +372,7 @@ async def test_a_snapshot_that_finds_no_slot_beside_the_texts_own_waits_for_one(
         await kept(made)
         text = made.enter()
         assert made.rules.pool.take(1)
-        made.latch.open.set()
-        assert await made.received() == [Released()]
+        assert await made.let_through() == [Released()]
         assert not text.held_back and [*made.scheduler.running_set.waiting] == [text]
 
 
