@@ -8,6 +8,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from draftwerk.actors.detokenizer import PIECES_MAX, Detokenizer
 from draftwerk.actors.events.client_events import Delta, Ended, Event, Failed, Started
@@ -43,9 +44,13 @@ def is_start(message: RouterMessage) -> bool:
 
 
 def all_replies(*messages: DetokenizerMessage) -> list[RouterMessage]:
-    """Run a detokenizer over some messages; returns all its messages."""
+    return ran(*messages)[1]
 
-    async def main() -> list[RouterMessage]:
+
+def ran(*messages: DetokenizerMessage) -> tuple[Detokenizer, list[RouterMessage]]:
+    """Run a detokenizer over some messages; returns it and all its messages."""
+
+    async def main() -> tuple[Detokenizer, list[RouterMessage]]:
         outbox, inbox = mailbox[DetokenizerMessage](len(messages))
         to_router, router = mailbox[RouterMessage](1000)
         with inbox, router:
@@ -55,7 +60,7 @@ def all_replies(*messages: DetokenizerMessage) -> list[RouterMessage]:
             with to_router:
                 detokenizer = Detokenizer(inbox, to_router, text)
                 await detokenizer.run()
-            return [message async for message in router]
+            return detokenizer, [message async for message in router]
 
     return anyio.run(main)
 
@@ -181,10 +186,8 @@ def test_a_stop_string_that_the_last_half_code_point_completes_ends_the_text() -
 
 
 def test_a_stop_string_in_an_echo_stops_nothing() -> None:
-    assert (
-        joined(events(opened("xx", echo=True, stop=("x",)), generation(piece((0x61,), "stop"))))
-        == "xxa"
-    )
+    found = events(opened("xx", echo=True, stop=("x",)), generation(piece((0x61,), "stop")))
+    assert joined(found) == "xxa"
 
 
 def test_choices_do_not_mix() -> None:
@@ -225,18 +228,9 @@ def test_a_cancel_of_one_choice_leaves_the_others() -> None:
 
 
 def test_a_finished_request_leaves_nothing_behind() -> None:
-    async def main() -> None:
-        outbox, inbox = mailbox[DetokenizerMessage](3)
-        to_router, router = mailbox[RouterMessage](9)
-        with inbox, router, to_router:
-            detokenizer = Detokenizer(inbox, to_router, text)
-            outbox.send_nowait(opened(choices=2))
-            outbox.send_nowait(generation(piece((1,), "stop"), piece((1,), "length", choice=1)))
-            outbox.close()
-            await detokenizer.run()
-            assert detokenizer._choices == {}
-
-    anyio.run(main)
+    ends = generation(piece((1,), "stop"), piece((1,), "length", choice=1))
+    detokenizer, _ = ran(opened(choices=2), ends)
+    assert detokenizer._choices == {}
 
 
 # --- any chunking, any crash ----------------------------------------------------------------------
@@ -453,12 +447,8 @@ def test_an_echo_shows_control_tokens_and_none_that_begin_every_prompt() -> None
     text.own = ()
     deltas = [event for event in found if isinstance(event, Delta)]
     assert joined(found) == "a<end>bc"
-    assert [token.data for delta in deltas for token in delta.further.scored] == [
-        b"",
-        b"a",
-        b"<end>",
-        b"b",
-    ]
+    echoed = [token.data for delta in deltas for token in delta.further.scored]
+    assert echoed == [b"", b"a", b"<end>", b"b"]
     assert [token.data for delta in deltas for token in delta.logprobs] == [b"c", b""]
 
 
@@ -477,11 +467,7 @@ def test_other_actors_have_turns_between_the_pieces_of_a_round() -> None:
         outbox, inbox = mailbox[DetokenizerMessage](rows + 1)
         to_router, router = mailbox[RouterMessage](3 * rows)
         for number in range(rows):
-            outbox.send_nowait(
-                EncodedRequest(
-                    request_id=str(number), tokens=(), options=Options(sampling=Sampling())
-                )
-            )
+            outbox.send_nowait(replace(opened(), request_id=str(number)))
         pieces = (piece((65,), request_id=str(number)) for number in range(rows))
         outbox.send_nowait(RoundOutputs(pieces=tuple(pieces)))
         outbox.close()

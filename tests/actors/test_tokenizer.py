@@ -89,8 +89,8 @@ def handled(
     return anyio.run(main, backend=backend)
 
 
-def passed(message: Submit) -> EncodedRequest:
-    (encoded,), refusals = handled(message)
+def passed(message: Submit, **how: object) -> EncodedRequest:
+    (encoded,), refusals = handled(message, **how)  # type: ignore[arg-type]
     assert not refusals
     assert isinstance(encoded, EncodedRequest)
     return encoded
@@ -200,8 +200,7 @@ def test_a_grammar_that_cannot_be_followed_is_refused_by_the_name_of_its_field()
     refusal = refused(submit(options=bad))
     assert (refusal.kind, refusal.field) == ("refused", "response_format")
     assert refusal.reason == "the grammar cannot be followed: it is open"
-    (encoded,), _ = handled(submit(options=good))
-    assert isinstance(encoded, EncodedRequest)
+    passed(submit(options=good))
 
 
 class Uncheckable(Letters):
@@ -246,9 +245,7 @@ class Late(Letters):
 
 def test_a_grammar_may_take_longer_than_a_text() -> None:
     options = replace(PLAIN, sampling=Sampling(grammar=Grammar("regex", "a")))
-    worker = CheckOnThread()
-    (encoded,), _ = handled(submit(options=options), worker=worker, text=Late(), encode_s=0.05)
-    assert isinstance(encoded, EncodedRequest)
+    passed(submit(options=options), worker=CheckOnThread(), text=Late(), encode_s=0.05)
 
 
 def test_a_text_that_breaks_the_tokenizer_fails_alone_and_is_logged(

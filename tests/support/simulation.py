@@ -719,15 +719,10 @@ def compare(prompt: list[int], options: Options, outcome: Outcome) -> None:
 
 def expected(prompt: list[int], options: Options, choice: int) -> tuple[str, str]:
     """Return the text and the finish reason that one choice must have."""
-    sampling = Sampling(
-        **{
-            **{name: getattr(options.sampling, name) for name in Sampling.__struct_fields__},
-            "branch": choice,
-            "stop_token_ids": (
-                *(() if options.ignore_eos else (STOP,)),
-                *options.stop_token_ids,
-            ),
-        }
+    sampling = msgspec.structs.replace(
+        options.sampling,
+        branch=choice,
+        stop_token_ids=(*(() if options.ignore_eos else (STOP,)), *options.stop_token_ids),
     )
     assert options.tokens_max is not None
     if options.beam_width > 1:
