@@ -1,6 +1,7 @@
 """What models take of the memory: refused with what would fit, or read from a file."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,18 +46,13 @@ def test_the_setting_is_not_named_where_it_is_refused() -> None:
 def test_weights_in_a_file_leave_memory_for_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_room, "disk_usage", lambda _: Usage(30 * GB))
+    monkeypatch.setattr(memory_room, "disk_usage", lambda _: SimpleNamespace(free=30 * GB))
     given = settings(weight_store=str(tmp_path))
     loading = loading_bytes(given, CARD, "stored", 10 * GB)
     assert loading == WINDOW + int(FILE_SHARE * 10 * GB)
     assert auto_kv_bytes(10 * GB, loading, GB) > GB
     fits = loading_bytes(given, CARD, "stored", 100 * GB)
     assert fits == loading_bytes(settings(), CARD, "stored", 100 * GB) == 20 * GB
-
-
-class Usage:
-    def __init__(self, free: int) -> None:
-        self.free = free
 
 
 @pytest.mark.parametrize(
@@ -75,7 +71,7 @@ def test_where_weights_cannot_lie_in_a_file_is_told(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory_room, "disk_usage", lambda _: Usage(GB))
+    monkeypatch.setattr(memory_room, "disk_usage", lambda _: SimpleNamespace(free=GB))
     with pytest.raises(ConfigError, match=f"weight_store: .*{said}"):
         loading_bytes(settings(weight_store=str(tmp_path), **fields), card, "stored", 10 * GB)
 

@@ -18,10 +18,17 @@ CACHE_TOKENS = 100_000
 PLANNED = RoundLimits(draft_max=15, pipeline_depth=2, run_ahead=True)
 
 
+def ready(costs: tuple[tuple[StepLoad, float], ...] = COSTS) -> Ready:
+    return Ready(device="cpu", attention="native", exact=True, step_costs=costs)
+
+
 def limits(cache_tokens: int = CACHE_TOKENS, measured: bool = True, **given: object) -> RoundLimits:
-    costs = COSTS if measured else ()
-    ready = Ready(device="cpu", attention="native", exact=True, step_costs=costs)
-    return round_limits(load(given, {}), PLANNED, ready, cache_tokens)
+    return round_limits(load(given, {}), PLANNED, ready(COSTS if measured else ()), cache_tokens)
+
+
+def told(ready: Ready, chosen: RoundLimits) -> dict[str, str]:
+    """Return the reasons of what was chosen."""
+    return dict(reasons(MeasuredModel(ready, chosen, CACHE_TOKENS)))
 
 
 def test_limits_are_chosen_and_the_others_kept() -> None:
@@ -38,12 +45,10 @@ def test_throughput_knows_no_pauses() -> None:
 
 
 def test_the_bound_of_a_prompt_that_waits_is_shown() -> None:
-    ready = Ready(device="cpu", attention="native", exact=True)
-    shown = dict(reasons(MeasuredModel(ready, RoundLimits(tokens_max=256), CACHE_TOKENS)))
+    shown = told(ready(()), RoundLimits(tokens_max=256))
     assert "four times the tokens before it in the queue" in shown["order of prompts"]
     assert "and 768 were read" in shown["order of prompts"]
-    in_order = MeasuredModel(ready, RoundLimits(in_order=True), CACHE_TOKENS)
-    assert "order of prompts" not in dict(reasons(in_order))
+    assert "order of prompts" not in told(ready(()), RoundLimits(in_order=True))
 
 
 def test_settings_rule_and_what_depends_on_them_follows() -> None:
@@ -69,19 +74,17 @@ def test_a_round_that_is_too_small_for_its_texts_is_refused() -> None:
 
 
 def test_what_was_chosen_is_told_with_its_reason() -> None:
-    ready = Ready(device="cpu", attention="native", exact=True, step_costs=COSTS)
-    said = dict(reasons(MeasuredModel(ready, limits(), CACHE_TOKENS)))
+    said = told(ready(), limits())
     assert said["texts at once"].startswith("390: the cache holds 100000")
     assert "in rounds of 1728" in said["tokens in a round"]
     pause = said["pause of a text while prompts are read"]
     assert pause.startswith(f"{1e3 * PAUSE_S:.0f} ms")
-    free = dict(reasons(MeasuredModel(ready, limits(prefer="throughput"), CACHE_TOKENS)))
+    free = told(ready(), limits(prefer="throughput"))
     assert "pause of a text while prompts are read" not in free
 
 
 def test_rows_that_would_gain_nothing_are_told_so() -> None:
     even = tuple((StepLoad(n, n), 0.4 * n) for n in (1, 64, 128, 512))
-    ready = Ready(device="cpu", attention="native", exact=True, step_costs=even)
-    chosen = round_limits(load({}, {}), PLANNED, ready, CACHE_TOKENS)
-    said = dict(reasons(MeasuredModel(ready, chosen, CACHE_TOKENS)))
+    chosen = round_limits(load({}, {}), PLANNED, ready(even), CACHE_TOKENS)
+    said = told(ready(even), chosen)
     assert said["texts at once"] == "128: more of them would bring hardly more tokens a second"

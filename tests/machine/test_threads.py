@@ -49,19 +49,18 @@ class Stopwatch:
         return self.cost(count)
 
 
-def test_memory_bound_work_stops_at_the_bandwidth() -> None:
-    watch = Stopwatch(lambda count: 1 / min(count, 16))
-    assert fastest_count(64, watch.measure, 2.0, watch.clock) == 16
-
-
-def test_work_that_scales_takes_every_cpu() -> None:
-    watch = Stopwatch(lambda count: 1 / count)
-    assert fastest_count(64, watch.measure, 2.0, watch.clock) == 64
-
-
-def test_threads_that_get_in_each_others_way_are_left_out() -> None:
-    watch = Stopwatch(lambda count: 1 / count + count / 500)
-    assert fastest_count(64, watch.measure, 2.0, watch.clock) == 24
+@pytest.mark.parametrize(
+    ("cost", "fastest"),
+    [
+        (lambda count: 1 / min(count, 16), 16),
+        (lambda count: 1 / count, 64),
+        (lambda count: 1 / count + count / 500, 24),
+    ],
+    ids=["bound by memory", "scales", "threads get in each other's way"],
+)
+def test_the_fastest_count_depends_on_the_work(cost: Callable[[int], float], fastest: int) -> None:
+    watch = Stopwatch(cost)
+    assert fastest_count(64, watch.measure, 2.0, watch.clock) == fastest
 
 
 def test_the_budget_ends_the_measuring() -> None:
