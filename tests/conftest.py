@@ -102,8 +102,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item, mark in marks.items():
         item.add_marker(mark)
     if hasattr(config, "workerinput"):
+        # Each worker has read them in another order.
+        items.sort(key=lambda item: item.path)
         places = in_turn({item.path: marks[item] for item in items})
-        items.sort(key=lambda item: (places[item.path], item.path))
+        items.sort(key=lambda item: places[item.path])
 
 
 @pytest.hookimpl(wrapper=True)
