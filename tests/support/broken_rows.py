@@ -17,11 +17,12 @@ ROWS = ROOT / "tests" / "tested_elsewhere.txt"
 def broken(source: str, name: str) -> str:
     """Return a file's text in which a function, or a method as `Class.method`, raises."""
     nodes: list[ast.stmt] = ast.parse(source).body
+    has_docstring = False
     for word in name.split("."):
         node = next(each for each in nodes if getattr(each, "name", "") == word)
         assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        nodes = node.body
-    first = nodes[1] if ast.get_docstring(node) is not None and nodes[1:] else nodes[0]
+        nodes, has_docstring = node.body, ast.get_docstring(node) is not None
+    first = nodes[1] if has_docstring and nodes[1:] else nodes[0]
     lines = source.splitlines(keepends=True)
     lines.insert(first.lineno - 1, " " * first.col_offset + 'raise AssertionError("broken")\n')
     return "".join(lines)

@@ -303,7 +303,7 @@ BAD_PROMPTS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("ask_for", "fields", "param"),
     [*((chat, *each) for each in BAD), *((generate, *each) for each in BAD_PROMPTS)],
-    ids=lambda each: str(each)[:60],
+    ids=lambda each: getattr(each, "__name__", str(each)[:60]),
 )
 async def test_what_cannot_be_is_refused_by_name(
     agent: Served, ask_for: Any, fields: dict[str, Any], param: str
