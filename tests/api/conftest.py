@@ -40,7 +40,7 @@ from tests.api.support.through_serve import OtherProcess, ServeHost, serve_host
 from tests.support.waiting import DEADLINE_S, until
 
 MODEL = "fake-model"
-HELLO = [{"role": "user", "content": "Hello"}]
+HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": HELLO},
     "/v1/completions": {"prompt": "Hello"},

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage, ToolCall
-from tests.api.conftest import MODEL, Served
+from tests.api.conftest import HELLO, MODEL, Served
 from tests.api.support.agents import ALL, CITY, ask
 
 TOOLS: list[Any] = [
@@ -26,7 +26,7 @@ async def post(served: Served, path: str = "", **fields: Any) -> httpx.Response:
     body = {
         "model": MODEL,
         "max_tokens": 900,
-        "messages": [{"role": "user", "content": "Hello"}],
+        "messages": HELLO,
         **fields,
     }
     return await served.http.post("/v1/messages" + path, json=body)
@@ -58,7 +58,7 @@ async def test_a_message_has_a_block_for_each_part(agent: Served) -> None:
 
 async def test_a_stream_begins_with_the_number_of_the_prompts_tokens(served: Served) -> None:
     events = await streamed(served)
-    asked = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
+    asked = {"model": MODEL, "messages": HELLO}
     counted = (await served.http.post("/v1/messages/count_tokens", json=asked)).json()
     began, ended = events[0]["message"]["usage"], events[-2]["usage"]
     assert began["input_tokens"] == counted["input_tokens"] > 0

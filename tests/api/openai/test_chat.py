@@ -8,10 +8,8 @@ import openai
 import pytest
 
 from draftwerk.speculative.requests.client_prompts import Chat, ChatMessage
-from tests.api.conftest import MODEL, Served, serving
+from tests.api.conftest import HELLO, MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine, whole_text
-
-HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 
 
 def events(text: str) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from draftwerk.api.shared.errors import ApiError
 from draftwerk.speculative.requests.slo import Slo
-from tests.api.conftest import MODEL, Served, serving
+from tests.api.conftest import HELLO, MODEL, Served, serving
 from tests.api.support.fake_engine import FakeEngine, whole_text
 from tests.api.support.sockets import ask, last_word, socket, until_last
 from tests.support.waiting import until
@@ -33,7 +33,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}),
+        ("chat/completions", {"messages": HELLO}),
         ("completions", {"prompt": "Hello"}),
         ("responses", {"input": "Hello"}),
     ],

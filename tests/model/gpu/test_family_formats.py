@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.gguf_card import write_card
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.step.options.step_options import target_runner
@@ -48,7 +47,7 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def twins(monkeypatch: pytest.MonkeyPatch) -> None:
+def twins(monkeypatch: pytest.MonkeyPatch, no_tokenizer: None) -> None:
     def rows(weight: Quantised, dtype: torch.dtype, chosen: Tensor | None = None) -> Tensor:
         found = weight.dequantised(dtype)
         return found if chosen is None else found[chosen.long()]
@@ -61,7 +60,6 @@ def twins(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(device_blocks, "dequantised", rows)
         monkeypatch.setattr(w8a8, "rounded", w8a8.by_row)
         monkeypatch.setattr(w8a8, "byte_product", bytes_multiplied)
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
 
 
 def bytes_multiplied(

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from draftwerk.cache.kinds.recurrent_states import RowState
-from draftwerk.model.checkpoint import gguf as gguf_file
 from draftwerk.model.checkpoint.architectures import ARCHITECTURES
 from draftwerk.model.checkpoint.loader import load
 from draftwerk.model.checkpoint.stored_matrix import STORED
@@ -159,11 +158,8 @@ def test_more_experts_than_there_is_room_for_are_refused(tmp_path: Path, pool: P
 
 
 @pytest.mark.parametrize("family", [row.model_type for row in ARCHITECTURES if row.gguf])
-def test_so_it_has_with_a_file_of_blocks(
-    family: str, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+@pytest.mark.usefixtures("own_cache", "no_tokenizer")
+def test_so_it_has_with_a_file_of_blocks(family: str, tmp_path: Path, pool: Pool) -> None:
     kinds = {"ffn_down": "Q8_0"}
     fuses = family in ("olmoe", "gpt_oss")
     compare_blocks(save_gguf(tmp_path / "m.gguf", family, "Q4_0", kinds, fuses=fuses), pool)
@@ -172,11 +168,8 @@ def test_so_it_has_with_a_file_of_blocks(
 @pytest.mark.parametrize(
     "family", ["qwen3_5_moe_text", "qwen3_next", "granitemoehybrid", "gemma4_text"]
 )
-def test_so_it_has_with_a_file_of_k_quants(
-    family: str, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+@pytest.mark.usefixtures("own_cache", "no_tokenizer")
+def test_so_it_has_with_a_file_of_k_quants(family: str, tmp_path: Path, pool: Pool) -> None:
     kinds = {"attn_gate": "Q5_K", "ssm_out": "Q6_K", "ffn_down": "Q6_K", "ssm_beta": "Q8_0"}
     kinds |= {"per_layer_token_embd": "Q5_K", "inp_gate": "Q6_K", "per_layer_model_proj": "BF16"}
     compare_blocks(save_gguf(tmp_path / "m.gguf", family, "Q4_K", kinds, **OF_256), pool)
@@ -189,11 +182,8 @@ def test_so_it_has_with_experts_beside_a_dense_ffn(kind: str, tmp_path: Path, po
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_K"])
-def test_so_it_has_with_a_file_of_these(
-    kind: str, tmp_path: Path, pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(gguf_file, "write_tokenizer", lambda *given: None)
+@pytest.mark.usefixtures("own_cache", "no_tokenizer")
+def test_so_it_has_with_a_file_of_these(kind: str, tmp_path: Path, pool: Pool) -> None:
     sizes: dict[str, Any] = GEMMA4_EXPERTS | OF_256 | {"hidden_size_per_layer_input": 0}
     kinds = {"ffn_down_exps": "Q8_0" if kind == "Q4_0" else "Q6_K"}
     compare_blocks(save_gguf(tmp_path / "m.gguf", "gemma4_text", kind, kinds, **sizes), pool)
